@@ -1,0 +1,287 @@
+"""From Django's settings to a Config.
+
+One dict, `WURK`. Unknown keys and wrong values are errors with a hint, told by the system checks and again, as
+ConfigurationError, when the configuration is first needed. Order: command line, `WURK`, environment, defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from . import database
+from .config import DEFAULT_QUEUE, Config, Options, parse_queues
+from .connection import RedisOptions
+from .errors import ConfigurationError
+from .feature import Feature
+
+#: The rooms that are plugged in, in the order of their middleware: outermost first.
+FEATURES: tuple[Feature, ...] = ()
+
+Check = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with the settings, and the way out."""
+
+    check_id: str
+    message: str
+    hint: str
+
+
+def _positive(value: Any) -> str | None:
+    return None if _is_number(value) and value > 0 else "must be a number above 0"
+
+
+def _not_negative(value: Any) -> str | None:
+    return None if _is_number(value) and value >= 0 else "must be a number, 0 or more"
+
+
+def _count(value: Any) -> str | None:
+    return None if type(value) is int and value >= 1 else "must be a whole number, 1 or more"
+
+
+def _whole(value: Any) -> str | None:
+    return None if type(value) is int and value >= 0 else "must be a whole number, 0 or more"
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be True or False"
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else "must be a text"
+
+
+def _texts(value: Any) -> str | None:
+    good = isinstance(value, list | tuple | set) and all(isinstance(item, str) for item in value)
+    return None if good else "must be a list of texts"
+
+
+def _one_of(*choices: str) -> Check:
+    return lambda value: None if value in choices else f"must be one of {', '.join(map(repr, choices))}"
+
+
+def _queues(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or not value:
+        return 'must be a list such as ["critical,3", "default"]'
+    try:
+        parse_queues(value)
+    except (ConfigurationError, TypeError, IndexError) as error:
+        return str(error)
+    return None
+
+
+def _capsules(value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return 'must be a dict such as {"binary": {"CONCURRENCY": 2, "QUEUES": ["sirius"]}}'
+    for name, capsule in value.items():
+        if not isinstance(capsule, Mapping) or not set(capsule) <= {"CONCURRENCY", "QUEUES"}:
+            return f"{name!r} may have CONCURRENCY and QUEUES, nothing else"
+        wrong = _count(capsule.get("CONCURRENCY", 1)) or _queues(capsule.get("QUEUES", [DEFAULT_QUEUE]))
+        if wrong:
+            return f"{name!r}: {wrong}"
+    return None
+
+
+def _redis(value: Any) -> str | None:
+    if isinstance(value, str):
+        good = value == "embedded" or value.startswith(("redis://", "rediss://", "unix://"))
+        return None if good else 'must be a redis://, rediss:// or unix:// URL, or "embedded"'
+    if isinstance(value, Mapping) and set(value) in ({"URL"}, {"CACHE"}):
+        return _text(next(iter(value.values())))
+    if isinstance(value, Mapping) and {"SENTINELS", "MASTER"} <= set(value) <= {"SENTINELS", "MASTER", "URL"}:
+        return None
+    return 'must be a URL, "embedded", {"URL": …}, {"CACHE": alias} or {"SENTINELS": [[host, port]], "MASTER": name}'
+
+
+def _options_dict(value: Any) -> str | None:
+    good = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    return None if good else 'must be a dict such as {"retry": 5}'
+
+
+#: Settings that are options of the core under another spelling: WURK["MAX_RETRIES"] is Options.max_retries.
+OPTION_CHECKS: dict[str, Check] = {
+    "CONCURRENCY": _count,
+    "TIMEOUT": _positive,
+    "POLL_INTERVAL": _positive,
+    "POLL_INTERVAL_AVERAGE": _positive,
+    "SCHEDULER_INITIAL_WAIT": _not_negative,
+    "HEARTBEAT_INTERVAL": _positive,
+    "HEARTBEAT_TTL": _positive,
+    "REAPER_INTERVAL": _positive,
+    "REAPER_GRACE": _not_negative,
+    "FETCH_BLOCK": _positive,
+    "MAX_RETRIES": _whole,
+    "DEAD_MAX_JOBS": _count,
+    "DEAD_TIMEOUT_IN_SECONDS": _positive,
+    "MAX_JOB_BYTES": _count,
+    "ON_COMPLEX_ARGUMENTS": _one_of("raise", "warn", "off"),
+    "WIRE_TIMESTAMPS": _one_of("milliseconds", "seconds"),
+    "ENQUEUE_ON_COMMIT": _flag,
+    "REDIS_IDLE_TIMEOUT": _positive,
+    "DEFAULT_JOB_OPTIONS": _options_dict,
+    "LABELS": _texts,
+    "TAG": _text,
+    "ENVIRONMENT": _text,
+    "LOGGED_JOB_ATTRIBUTES": _texts,
+    "SKIP_DEFAULT_JOB_LOGGING": _flag,
+    "LOG_ARGUMENTS": _flag,
+    "LOG_FORMAT": _one_of("pretty", "plain", "json"),
+}
+
+#: Settings that say something else than one option.
+OTHER_CHECKS: dict[str, Check] = {
+    "REDIS": _redis,
+    "QUEUES": _queues,
+    "CAPSULES": _capsules,
+    "PROCESSES": lambda value: None if value == "auto" else _count(value),
+    "CLIENT_MIDDLEWARE": _texts,
+    "SERVER_MIDDLEWARE": _texts,
+    "ERROR_HANDLERS": _texts,
+    "DEATH_HANDLERS": _texts,
+    "BACKTRACE_CLEANER": _text,
+    "DEMO": _text,
+}
+
+CHECKS: dict[str, Check] = {**OPTION_CHECKS, **OTHER_CHECKS}
+
+
+def read() -> dict[str, Any]:
+    """The dict `WURK` of the settings; empty when there is none."""
+    given: Any = getattr(settings, "WURK", {})
+    return given if isinstance(given, dict) else {"WURK": given}
+
+
+def problems(given: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with these settings."""
+    found = []
+    for name, value in given.items():
+        check = CHECKS.get(name)
+        if check is None:
+            close = difflib.get_close_matches(str(name).upper(), CHECKS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(CHECKS))}."
+            found.append(Problem("wurk_django.E001", f"WURK has an unknown key {name!r}.", hint))
+            continue
+        wrong = None if value is None and name in OPTION_CHECKS else check(value)
+        if wrong:
+            found.append(Problem("wurk_django.E002", f"WURK[{name!r}] {wrong}; it is {value!r}.", "Correct the value."))
+    ttl = given.get("HEARTBEAT_TTL") or Options.heartbeat_ttl
+    interval = given.get("HEARTBEAT_INTERVAL") or Options.heartbeat_interval
+    if _is_number(ttl) and _is_number(interval) and ttl < 2 * interval:
+        found.append(
+            Problem(
+                "wurk_django.E004",
+                f"WURK['HEARTBEAT_TTL'] ({ttl} s) is less than two beats ({interval} s each): a late beat would make a"
+                " living process look dead.",
+                "Make HEARTBEAT_TTL at least three times HEARTBEAT_INTERVAL.",
+            )
+        )
+    if not found and _redis_source(given) is None:
+        found.append(
+            Problem(
+                "wurk_django.E003",
+                "No Redis is configured.",
+                "Set WURK = {'REDIS': 'redis://…'} or the environment variable REDIS_URL. The embedded server is used by"
+                " itself only while DEBUG is on; WURK['REDIS'] = 'embedded' asks for it.",
+            )
+        )
+    return found
+
+
+def load(overrides: Mapping[str, Any] | None = None) -> Config:
+    """Build a Config from the settings and what the command line adds. Raises ConfigurationError."""
+    given = {**read(), **{name: value for name, value in (overrides or {}).items() if value is not None}}
+    wrong = problems(given)
+    if wrong:
+        raise ConfigurationError(" ".join(f"{problem.message} {problem.hint}" for problem in wrong))
+    config = Config(_options(given), redis_options(given))
+    database.install(config)
+    for feature in FEATURES:
+        config.install(feature)
+    for path in given.get("CLIENT_MIDDLEWARE", ()):
+        config.client_middleware.add(_import("CLIENT_MIDDLEWARE", path))
+    for path in given.get("SERVER_MIDDLEWARE", ()):
+        config.server_middleware.add(_import("SERVER_MIDDLEWARE", path))
+    config.error_handlers += [_import("ERROR_HANDLERS", path) for path in given.get("ERROR_HANDLERS", ())]
+    config.death_handlers += [_import("DEATH_HANDLERS", path) for path in given.get("DEATH_HANDLERS", ())]
+    if given.get("BACKTRACE_CLEANER"):
+        config.backtrace_cleaner = _import("BACKTRACE_CLEANER", given["BACKTRACE_CLEANER"])
+    config.capsule("default", given.get("QUEUES") or [DEFAULT_QUEUE], config.options.concurrency)
+    for name, capsule in given.get("CAPSULES", {}).items():
+        config.capsule(
+            name, capsule.get("QUEUES", [DEFAULT_QUEUE]), capsule.get("CONCURRENCY", config.options.concurrency)
+        )
+    return config
+
+
+def redis_options(given: Mapping[str, Any]) -> RedisOptions:
+    """Where Redis is, by these settings, the environment or DEBUG."""
+    source = _redis_source(given)
+    if isinstance(source, Mapping):
+        if "CACHE" in source:
+            return _cache_options(source["CACHE"])
+        if "SENTINELS" in source:
+            sentinels = tuple((str(host), int(port)) for host, port in source["SENTINELS"])
+            return RedisOptions(source.get("URL", "redis:///0"), sentinels, source["MASTER"])
+        source = source["URL"]
+    if source == "embedded":
+        return RedisOptions(_embedded_url)
+    return RedisOptions(str(source))
+
+
+def base_directory() -> Path:
+    """Where the project is: BASE_DIR of the settings, else the working directory."""
+    return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())
+
+
+def _redis_source(given: Mapping[str, Any]) -> Any:
+    return given.get("REDIS") or os.environ.get("REDIS_URL") or ("embedded" if settings.DEBUG else None)
+
+
+def _embedded_url() -> str:
+    from . import embedded
+
+    return embedded.ensure(base_directory())
+
+
+def _cache_options(alias: str) -> RedisOptions:
+    from django.core.cache import caches
+
+    cache = caches[alias]
+    client = getattr(cache, "client", None)
+    if client is None or not hasattr(client, "get_client"):
+        raise ConfigurationError(f"the cache {alias!r} is no django-redis cache; WURK['REDIS'] needs one, or a URL")
+    return RedisOptions.of_client(client.get_client(write=True))
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    known = {field.name for field in fields(Options)}
+    chosen = {name.lower(): value for name, value in given.items() if name in OPTION_CHECKS and name.lower() in known}
+    merged = {**dict(Options().default_job_options), **(chosen.pop("default_job_options", None) or {})}
+    for name in ("labels", "logged_job_attributes"):
+        if name in chosen:
+            chosen[name] = tuple(chosen[name])
+    chosen.setdefault("tag", base_directory().name)
+    defaults = Options()
+    present = {name: value for name, value in chosen.items() if value is not None}
+    return replace(defaults, **present, default_job_options=tuple(merged.items()), naive_datetimes=not settings.USE_TZ)
+
+
+def _import(setting: str, path: str) -> Any:
+    try:
+        return import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(f"WURK[{setting!r}]: {path!r} cannot be imported: {error}") from error
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)

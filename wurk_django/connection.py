@@ -1,0 +1,469 @@
+"""The one place where Redis clients are made: options, connections, pools, retries, fork safety.
+
+redis-py re-sends commands on a broken connection by default, which doubles pushes and strands claims
+(docs/spec/safety.md, fact 1). Here a command is sent once. A block of commands is run again only where a second
+application changes nothing: when nothing was sent yet, or when the caller declares it idempotent
+(docs/spec/reliability.md §13). Replies are bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from redis.backoff import NoBackoff
+from redis.connection import Connection, parse_url
+from redis.driver_info import DriverInfo
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
+from redis.retry import Retry
+
+from .errors import ConfigurationError, DialFailed, PoolExhausted, RedisRefused, RedisUnavailable
+from .version import VERSION
+
+_pack_fast: Callable[[tuple[Any, ...]], bytes] | None
+try:
+    from hiredis import pack_command as _pack_fast
+except ImportError:  # the extra [fast] is not installed
+    _pack_fast = None
+
+T = TypeVar("T")
+Argument = bytes | str | int | float
+Command = Sequence[Argument]
+
+CONNECT_TIMEOUT_S: Final = 1.0
+READ_TIMEOUT_S: Final = 2.5
+CHECKOUT_TIMEOUT_S: Final = 1.0
+ATTEMPTS: Final = 3
+#: Replies of a server that is up and will not write just now; a fresh connection may reach the right one.
+MOVED_ON: Final = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
+
+#: Parameters of redis-py that say where a server is and who we are.
+ADDRESS: Final = re.compile(r"host|port|db|username|password|path|credential_provider|ssl_\w+")
+#: Parameters of redis-py that decide about retries, timeouts and replies: never taken from outside.
+OURS: Final = frozenset(
+    {
+        "decode_responses",
+        "health_check_interval",
+        "max_connections",
+        "maint_notifications_config",
+        "protocol",
+        "retry",
+        "retry_on_error",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_timeout",
+        "timeout",
+    }
+)
+
+
+def pack(*arguments: Argument) -> bytes:
+    """One command in the Redis protocol. Floats are written in their shortest form that reads back the same."""
+    if _pack_fast is not None:
+        return _pack_fast(arguments)
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        value = argument if type(argument) is bytes else str(argument).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return b"".join(parts)
+
+
+# --- Where Redis is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RedisOptions:
+    """Where Redis is and how to reach it. Plain data: makes connections, holds none.
+
+    `url` is redis://, rediss:// or unix://, or a callable that gives one when the first connection is made (the
+    embedded server starts then). With `sentinels`, host and port of the url are those of the current primary of
+    `master`. `extra` are keywords of redis-py's connection classes.
+    """
+
+    url: str | Callable[[], str] = "redis://localhost:6379/0"
+    sentinels: tuple[tuple[str, int], ...] = ()
+    master: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    read_timeout_s: float = READ_TIMEOUT_S
+
+    @classmethod
+    def of_client(cls, client: Any) -> RedisOptions:
+        """The options of a redis-py client or django-redis connection: its address and login, none of its retries."""
+        pool = client.connection_pool
+        address = {name: value for name, value in pool.connection_kwargs.items() if ADDRESS.fullmatch(name)}
+        kind = pool.connection_class
+        return cls("redis://", extra={**address, "connection_class": kind})
+
+    def __repr__(self) -> str:
+        return f"<Redis at {self.describe()}>"
+
+    def describe(self) -> str:
+        """The address for logs and messages: no password, no query."""
+        if callable(self.url):
+            return "the embedded server"
+        return redact(self.url) if not self.sentinels else f"{self.master} by {len(self.sentinels)} sentinels"
+
+    def dial(self, read_timeout_s: float | None = None) -> Connection:
+        """Open a connection that never retries. Raises DialFailed, or RedisRefused when Redis refuses the login."""
+        parameters = self._parameters()
+        kind = parameters.pop("connection_class", Connection)
+        if self.sentinels:
+            parameters["host"], parameters["port"] = self._find_primary()
+        connection = _open(kind, parameters, self.connect_timeout_s, read_timeout_s or self.read_timeout_s)
+        if self.sentinels:
+            self._require_primary(connection)
+        return connection
+
+    def _parameters(self) -> dict[str, Any]:
+        url = self.url() if callable(self.url) else self.url
+        try:
+            parameters: dict[str, Any] = parse_url(url)
+        except ValueError as error:
+            raise ConfigurationError(f"the Redis URL {redact(url)} cannot be used: {error}") from error
+        for ours in (
+            "timeout",
+            "max_connections",
+            "retry_on_timeout",
+            "retry_on_error",
+            "protocol",
+            "decode_responses",
+        ):
+            parameters.pop(ours, None)
+        for read_by_us in ("socket_timeout", "socket_connect_timeout", "health_check_interval"):
+            parameters.pop(read_by_us, None)
+        return {**parameters, **self.extra}
+
+    def _find_primary(self) -> tuple[str, int]:
+        failures = []
+        for host, port in self.sentinels:
+            try:
+                sentinel = _open(Connection, {"host": host, "port": port}, self.connect_timeout_s, self.read_timeout_s)
+                try:
+                    found = Session(sentinel).execute("SENTINEL", "get-master-addr-by-name", self.master)
+                finally:
+                    sentinel.disconnect()
+            except (RedisUnavailable, RedisRefused) as error:
+                failures.append(f"{host}:{port}: {error}")
+                continue
+            if found:
+                return found[0].decode(), int(found[1])
+            failures.append(f"{host}:{port}: knows no {self.master!r}")
+        raise DialFailed(f"no sentinel names the primary of {self.master!r} ({'; '.join(failures)})")
+
+    def _require_primary(self, connection: Connection) -> None:
+        role = Session(connection).execute("ROLE")
+        if role[0] != b"master":
+            connection.disconnect()
+            raise DialFailed(f"the sentinels named a server that is {role[0].decode()}, not the primary")
+
+
+def redact(url: str) -> str:
+    """A Redis URL without password and query, for logs."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    login = "REDACTED@" if "@" in parts.netloc else ""
+    return urlunsplit((parts.scheme, login + host, parts.path, "", ""))
+
+
+def _open(
+    kind: type[Any], parameters: Mapping[str, Any], connect_timeout_s: float, read_timeout_s: float
+) -> Connection:
+    connection: Connection = kind(
+        **parameters,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=connect_timeout_s,
+        socket_timeout=read_timeout_s,
+        driver_info=DriverInfo(name="wurk-django", lib_version=VERSION),
+    )
+    try:
+        connection.connect()
+    except (AuthenticationError, BusyLoadingError, ResponseError) as error:
+        raise _refusal(error) from error
+    except (RedisError, OSError) as error:
+        raise DialFailed(f"cannot connect to Redis: {error}") from error
+    return connection
+
+
+def _refusal(error: RedisError) -> RedisRefused:
+    code = getattr(error, "status_code", None)
+    text = str(error)
+    if code is None:
+        first = text.partition(" ")[0]
+        code = first if first.isupper() else "ERR"
+    return RedisRefused(text if text.startswith(code) else f"{code} {text}", code)
+
+
+# --- One connection in use --------------------------------------------------------------------------------------------
+
+
+class Session:
+    """The commands of one block on one connection. Lives for the block; used by one thread."""
+
+    __slots__ = ("_connection", "completed")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.completed = 0  # round trips of this block; 0 means that Redis has applied nothing
+
+    def execute(self, *arguments: Argument) -> Any:
+        """Send one command, return its reply. Raises RedisRefused or RedisUnavailable."""
+        return self.execute_packed(pack(*arguments))
+
+    def execute_packed(self, packed: bytes) -> Any:
+        """Send one command that is packed already, return its reply."""
+        self._send(packed)
+        reply = self._read()
+        self.completed += 1
+        return reply
+
+    def pipeline(self, commands: Iterable[Command]) -> list[Any]:
+        """Send commands together, not atomic. A refused one has its RedisRefused in the place of its reply."""
+        packed = [pack(*command) for command in commands]
+        return self.pipeline_packed(b"".join(packed), len(packed)) if packed else []
+
+    def pipeline_packed(self, packed: bytes, count: int) -> list[Any]:
+        """Send `count` commands that are packed already; replies as `pipeline` gives them."""
+        self._send(packed)
+        replies: list[Any] = []
+        for _ in range(count):
+            try:
+                replies.append(self._read())
+            except RedisRefused as refusal:
+                replies.append(refusal)
+        if not all(isinstance(reply, RedisRefused) for reply in replies):
+            self.completed += 1
+        return replies
+
+    def transaction(self, commands: Sequence[Command]) -> list[Any]:
+        """MULTI, the commands, EXEC in one round trip. Raises the first refusal; then none was applied.
+
+        A command that fails inside EXEC (a wrong type) does not undo the others; its refusal is raised too.
+        """
+        replies = self.pipeline([("MULTI",), *commands, ("EXEC",)])
+        for reply in (*replies[1:-1], replies[-1]):
+            if isinstance(reply, RedisRefused):
+                raise reply
+        results: list[Any] = replies[-1]
+        for result in results:
+            if isinstance(result, ResponseError):
+                raise _refusal(result)
+        return results
+
+    def _send(self, packed: bytes) -> None:
+        try:
+            self._connection.send_packed_command([packed], check_health=False)
+        except (RedisError, OSError) as error:
+            raise RedisUnavailable(f"Redis went away while a command was sent: {error}") from error
+
+    def _read(self) -> Any:
+        try:
+            return self._connection.read_response()
+        except (BusyLoadingError, ResponseError) as error:
+            raise _refusal(error) from error
+        except (RedisError, OSError) as error:
+            raise RedisUnavailable(f"Redis did not answer: {error}") from error
+
+
+# --- Pools ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RetryReport:
+    """What the retry hook is told: the error, the attempt it ended (from 1), whether another follows, the pool."""
+
+    error: Exception
+    attempt: int
+    retried: bool
+    pool: str
+
+
+_pools: weakref.WeakSet[Redis] = weakref.WeakSet()
+
+
+class Redis:
+    """A pool of connections to one Redis, and the blocks of commands that run on them.
+
+    Shared by threads. A fork leaves the child an empty pool: the parent's sockets are closed there, never spoken on.
+    """
+
+    def __init__(
+        self,
+        options: RedisOptions,
+        size: int = 10,
+        name: str = "default",
+        on_retry: Callable[[RetryReport], None] | None = None,
+    ) -> None:
+        self.options = options
+        self.size = size
+        self.name = name
+        self._on_retry = on_retry
+        self._closed = False
+        self._free: list[tuple[float, Connection]] = []  # the last one used is taken first
+        self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._reset()
+        _pools.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Redis pool {self.name!r} of {self.size} at {self.options.describe()}>"
+
+    def execute(self, *arguments: Argument, idempotent: bool = False) -> Any:
+        """One command as a block of its own."""
+        packed = pack(*arguments)
+        return self.run(lambda session: session.execute_packed(packed), idempotent=idempotent)
+
+    def pipeline(self, commands: Iterable[Command], *, idempotent: bool = False) -> list[Any]:
+        """One pipeline as a block of its own; refusals stand in the place of replies."""
+        listed = list(commands)
+        return self.run(lambda session: session.pipeline(listed), idempotent=idempotent)
+
+    def transaction(self, commands: Sequence[Command], *, idempotent: bool = False) -> list[Any]:
+        """One MULTI … EXEC as a block of its own."""
+        return self.run(lambda session: session.transaction(commands), idempotent=idempotent)
+
+    def run(self, block: Callable[[Session], T], *, idempotent: bool = False) -> T:
+        """Run a block of commands on one connection, and again where that is safe.
+
+        Raises DialFailed, PoolExhausted, RedisUnavailable (after it, what was applied is unknown) or RedisRefused.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            session: Session | None = None
+            try:
+                connection = self._checkout()
+                session = Session(connection)
+                try:
+                    return block(session)
+                except RedisRefused:
+                    raise
+                except BaseException:  # cut short, an unread reply may follow: never use it again
+                    connection.disconnect()
+                    raise
+                finally:
+                    self._checkin(connection)
+            except (RedisUnavailable, RedisRefused) as error:
+                pause_s = _pause_before_retry(error, attempt, session, idempotent)
+                self._tell(RetryReport(error, attempt, pause_s is not None, self.name))
+                if pause_s is None:
+                    raise
+                if isinstance(error, RedisRefused) and session is not None:
+                    session._connection.disconnect()
+                time.sleep(pause_s)
+
+    def close(self) -> None:
+        """Close every connection, in use or not. The pool is spent; whoever wants one makes a new one."""
+        self._closed = True
+        with self._mutex:
+            connections = list(self._opened)
+            self._free.clear()
+        for connection in connections:
+            connection.disconnect()
+
+    def close_idle(self, idle_s: float) -> None:
+        """Close free connections that nobody used for `idle_s` seconds."""
+        limit = time.monotonic() - idle_s
+        with self._mutex:
+            stale = [connection for used_at, connection in self._free if used_at < limit]
+            self._free[:] = [(used_at, connection) for used_at, connection in self._free if used_at >= limit]
+        for connection in stale:
+            connection.disconnect()
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.size)
+        self._free = []
+        self._opened = weakref.WeakSet()
+
+    def _forget_after_fork(self) -> None:
+        inherited = list(self._opened)
+        self._reset()
+        for connection in inherited:
+            connection.disconnect()  # redis-py sees the other pid and closes without a word to the server
+
+    def _checkout(self) -> Connection:
+        if self._closed:
+            raise DialFailed(f"the pool {self.name!r} is closed")
+        if not self._slots.acquire(timeout=CHECKOUT_TIMEOUT_S):
+            raise PoolExhausted(
+                f"all {self.size} connections of the pool {self.name!r} stayed busy for {CHECKOUT_TIMEOUT_S} s"
+            )
+        try:
+            while True:
+                with self._mutex:
+                    found = self._free.pop()[1] if self._free else None
+                if found is None:
+                    break
+                if is_usable(found):
+                    return found
+                found.disconnect()
+            connection = self.options.dial()
+            with self._mutex:
+                self._opened.add(connection)
+            return connection
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def _checkin(self, connection: Connection) -> None:
+        if connection.is_connected and not self._closed:
+            with self._mutex:
+                self._free.append((time.monotonic(), connection))
+        else:
+            connection.disconnect()
+        with suppress(ValueError):  # a fork in between replaced the semaphore
+            self._slots.release()
+
+    def _tell(self, report: RetryReport) -> None:
+        if self._on_retry is None:
+            return
+        with suppress(Exception):  # an observer must not change the outcome
+            self._on_retry(report)
+
+
+def is_usable(connection: Connection) -> bool:
+    """False when the server closed the connection, or when an unread reply would answer the wrong question."""
+    sock = socket_of(connection)
+    if sock is None:
+        return False
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    return not poller.poll(0)
+
+
+def socket_of(connection: Connection) -> Any:
+    """The socket of a connection, for the dispatcher's blocking claims, which read header and body themselves."""
+    return connection._sock
+
+
+def _pause_before_retry(error: Exception, attempt: int, session: Session | None, idempotent: bool) -> float | None:
+    """Seconds to wait before the block is run again, or None when it must not be."""
+    nothing_applied = session is None or session.completed == 0
+    if isinstance(error, PoolExhausted):
+        return random.uniform(0.1, 0.3) if attempt == 1 else None  # noqa: S311  # spread, not secrecy
+    if isinstance(error, RedisRefused):
+        may = error.code in MOVED_ON and (nothing_applied or idempotent)
+        return 0.0 if may and attempt == 1 else None
+    never_sent = session is None and isinstance(error, DialFailed)
+    if attempt < ATTEMPTS and (never_sent or idempotent):
+        return float(0.5 * 2**attempt + random.uniform(0, 0.25))  # noqa: S311
+    return None
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool._forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,92 @@
+"""Where jobs meet Django's databases: pushes wait for commits, and runs leave no connection stale.
+
+Around a job the worker does what Django does around a request, but only in threads that have opened a database
+connection: asking every time would cost a short job more than all the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import close_old_connections, connections, reset_queries, transaction
+from django.db.backends.signals import connection_created
+
+from .config import Config
+
+
+class CommitDeferral:
+    """Holds pushes back until the open transactions have committed (docs: "Commit-safe by default")."""
+
+    def is_open(self, using: str | None) -> bool:
+        """Is this thread inside `atomic()`, of the named database or of any?"""
+        return bool(self._open_aliases(using))
+
+    def after_commit(self, send: Callable[[], object], using: str | None) -> None:
+        """Send after the commit of the named database, or after the last commit of all that are open.
+
+        A rollback, of a savepoint too, drops what was registered inside it, and with it the push.
+        """
+        waiting = set(self._open_aliases(using))
+
+        def committed(alias: str) -> None:
+            waiting.discard(alias)
+            if not waiting:
+                send()
+
+        for alias in list(waiting):
+            transaction.on_commit(partial(committed, alias), using=alias)
+
+    def _open_aliases(self, using: str | None) -> list[str]:
+        if using is not None:
+            return [using] if connections[using].in_atomic_block else []
+        return [connection.alias for connection in connections.all(initialized_only=True) if connection.in_atomic_block]
+
+
+class _Touched(threading.local):
+    """Has this thread opened a database connection?"""
+
+    connected = False
+
+
+_touched = _Touched()
+_executors_touched = threading.Event()  # a thread that serves async jobs has opened one
+
+
+def install(config: Config) -> None:
+    """Make a configuration commit-safe and its runs clean."""
+    config.defer = CommitDeferral()
+    config.around_job = (close_stale_connections, *((reset_queries,) if settings.DEBUG else ()))
+    config.around_coroutine = with_fresh_connections
+
+
+def watch_connections() -> None:
+    """Note which threads open connections; called once, when Django is ready."""
+    connection_created.connect(_note, dispatch_uid="wurk_django.database")
+
+
+def close_stale_connections() -> None:
+    """Close connections that are broken or too old, if this thread has any."""
+    if _touched.connected:
+        close_old_connections()
+
+
+async def with_fresh_connections(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Await a job, with stale connections closed before and after in the thread that serves its ORM calls."""
+    if _executors_touched.is_set():
+        await sync_to_async(close_old_connections)()
+    try:
+        return await coroutine
+    finally:
+        if _executors_touched.is_set():
+            await sync_to_async(close_old_connections)()
+
+
+def _note(**_signal: Any) -> None:
+    _touched.connected = True
+    if not threading.current_thread().name.startswith("wurk-"):
+        _executors_touched.set()

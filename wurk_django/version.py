@@ -1,0 +1,3 @@
+"""The version of the package, read by the build, the heartbeat and the process title."""
+
+VERSION = "0.1.0"

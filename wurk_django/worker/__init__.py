@@ -1,0 +1,1 @@
+"""One process that runs jobs: fetch and acknowledge, run, retry, schedule, beat, recover, stop."""

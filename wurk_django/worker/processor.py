@@ -1,0 +1,48 @@
+"""A thread that takes jobs and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..clock import monotonic
+from . import identity
+from .busy import Cell
+from .dispatcher import Dispatcher
+from .interrupt import Interruptible
+from .runner import Runner
+from .work import Outcome, Work
+
+
+class Processor(threading.Thread):
+    """One worker thread of a capsule. Made and replaced by the manager; ends when the dispatcher hands out no more,
+    or when a hard stop interrupted its job."""
+
+    def __init__(
+        self, number: int, dispatcher: Dispatcher, runner: Runner, cell: Cell, died: Callable[[Processor], None]
+    ) -> None:
+        super().__init__(name=f"wurk-{dispatcher.capsule.name}-{number}", daemon=True)
+        self.work: Work | None = None  # the job that runs now; read by the manager at a hard stop
+        self.switch = Interruptible()
+        self._dispatcher = dispatcher
+        self._runner = runner
+        self._cell = cell
+        self._died = died
+
+    def run(self) -> None:
+        name = identity.thread_id()
+        dispatcher, runner, switch, cell = self._dispatcher, self._runner, self.switch, self._cell
+        try:
+            while (work := dispatcher.take()) is not None:
+                self.work = work
+                started = monotonic()
+                outcome = runner.run(work, switch, name, cell)
+                if outcome is Outcome.ACKNOWLEDGE:
+                    dispatcher.finish(work, monotonic() - started)
+                else:
+                    dispatcher.release(work)
+                self.work = None
+                if switch.interrupted:
+                    return
+        finally:
+            self._died(self)
