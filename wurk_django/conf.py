@@ -190,8 +190,8 @@ def problems(given: Mapping[str, Any]) -> list[Problem]:
             Problem(
                 "wurk_django.E003",
                 "No Redis is configured.",
-                "Set WURK = {'REDIS': 'redis://…'} or the environment variable REDIS_URL. The embedded server is used by"
-                " itself only while DEBUG is on; WURK['REDIS'] = 'embedded' asks for it.",
+                "Set WURK = {'REDIS': 'redis://…'} or the environment variable REDIS_URL. The embedded server is used"
+                " by itself only while DEBUG is on; WURK['REDIS'] = 'embedded' asks for it.",
             )
         )
     return found

@@ -162,12 +162,12 @@ def escaped(text: object, *, keep_lines: bool = False) -> str:
 
 
 def configure(options: Options, level: int = logging.INFO) -> None:
-    """Give the `wurk` loggers a handler on stderr, unless the host has given them or the root one already."""
+    """Give the `wurk` loggers a level and a handler on stderr, unless the host has configured them or the root."""
     logger = logging.getLogger("wurk")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(level)
     if logger.handlers or logging.getLogger().handlers:
         return
+    if logger.level == logging.NOTSET:
+        logger.setLevel(level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(options, options.log_format, sys.stderr.isatty()))
     logger.addHandler(handler)

@@ -51,8 +51,7 @@ class Command(BaseCommand):
         if options["demo"]:
             return self._demo(options)
         config = self._config(options)
-        level = logging.DEBUG if options["verbosity"] > 1 or os.environ.get("DEBUG_INVOCATION") == "1" else logging.INFO
-        job_log.configure(config.options, level)
+        job_log.configure(config.options, _log_level(options["verbosity"]))
         if options["reload"]:
             autoreload.run_with_reloader(lambda: _run_reloadable(config))
             return process.EXIT_OK
@@ -88,6 +87,13 @@ def _run_reloadable(config: Config) -> None:
     launcher = Launcher(config)
     atexit.register(launcher.stop)
     launcher.start()
+
+
+def _log_level(verbosity: int) -> int:
+    """-v 0: warnings, -v 1: a line for each start and end of a job, -v 2: everything."""
+    if verbosity > 1 or os.environ.get("DEBUG_INVOCATION") == "1":
+        return logging.DEBUG
+    return logging.INFO if verbosity == 1 else logging.WARNING
 
 
 def _at_least_one(text: str) -> int:

@@ -1,0 +1,1 @@
+"""The benchmark: wurk-django beside its peers, each on the same Redis and the same jobs, in turns."""
