@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from ..clock import monotonic
 from ..config import MAX_BLOCKED_QUEUES, Capsule
-from ..errors import MalformedPayload, RedisRefused, RedisUnavailable
+from ..errors import MalformedPayload, RedisRefused, RedisUnavailable, WurkError
 from ..storage import queues
 from ..storage.queues import Claimed, Lane
 from . import identity
@@ -151,16 +151,18 @@ class Dispatcher:
         with self._counting:
             self._idle += 1
         with self._lead:
-            if self._pid != os.getpid():
-                self._adopt_after_fork()
             work = None
-            while work is None and not self._ended:
-                try:
-                    work = self._ready.popleft()
-                except IndexError:
-                    self._fill()
-            with self._counting:  # under the lead: the next leader must not claim for this thread again
-                self._idle -= 1
+            try:
+                if self._pid != os.getpid():
+                    self._adopt_after_fork()
+                while work is None and not self._ended:
+                    try:
+                        work = self._ready.popleft()
+                    except IndexError:
+                        self._fill()
+            finally:
+                with self._counting:  # under the lead: the next leader must not claim for this thread again
+                    self._idle -= 1
             if work is None:
                 self._wind_down()
             elif not self._idle and self._blocks.open:
@@ -178,7 +180,7 @@ class Dispatcher:
         except ClaimFailed as failure:
             self._accept(failure.claimed)
             self._meet(failure.error)
-        except (RedisUnavailable, RedisRefused) as error:
+        except WurkError as error:
             self._meet(error)
         else:
             self._recovered()
@@ -372,7 +374,7 @@ class Dispatcher:
                 self.flush()
         except IndexError:  # acknowledged while we looked
             return None
-        except (RedisUnavailable, RedisRefused) as error:
+        except WurkError as error:
             log.debug("the tender of %s waits for Redis: %s", self.capsule.name, error)
             return None
         return oldest

@@ -46,11 +46,11 @@ class Heartbeat:
         self._identity = identity.identity()
         self._started_at = time.time()
         self._info = ""
-        self._loop = Periodic(
-            "heartbeat", self.beat, lambda: self._options.heartbeat_interval, config.report, first_wait=lambda: 0
-        )
+        self._loop = Periodic("heartbeat", self.beat, lambda: self._options.heartbeat_interval, config.report)
 
     def start(self) -> None:
+        """Beat once before anything is claimed: a list without a living owner would be taken for an orphan's."""
+        self.beat()
         self._loop.start()
 
     def quiet(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from ..clock import monotonic
@@ -12,6 +13,8 @@ from .dispatcher import Dispatcher
 from .interrupt import Interruptible
 from .runner import Runner
 from .work import Outcome, Work
+
+RESTART_PAUSE_S = 1.0  # before a thread that failed is replaced, so that a lasting fault does not spin
 
 
 class Processor(threading.Thread):
@@ -44,5 +47,8 @@ class Processor(threading.Thread):
                 self.work = None
                 if switch.interrupted:
                     return
+        except BaseException as error:  # a fault of ours: told, and a fresh thread takes over after a moment
+            dispatcher.capsule.config.report(error, f"thread {self.name}")
+            time.sleep(RESTART_PAUSE_S)
         finally:
             self._died(self)
