@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from . import clock, wire
 from . import config as configuration
@@ -29,6 +29,7 @@ log = logging.getLogger("wurk")
 BATCH_SIZE: Final = 1000  # jobs a round trip
 SCHEDULED_BATCH_SIZE: Final = 100  # with `at` or `spread_interval`
 MIN_SPREAD_S: Final = 5
+ABSOLUTE_FROM_S: Final = 1_000_000_000  # a number below this is a span, from here on a time
 
 _via: ContextVar[Redis | None] = ContextVar("wurk_via", default=None)
 
@@ -51,8 +52,9 @@ class Client:
         None: a client middleware stopped it. Raises InvalidJob (nothing was written), RedisRefused (likewise),
         RedisUnavailable (with a lost answer it may have been written).
         """
+        payload = self._normalized(item)
         redis = self._redis_for(item)
-        pushed = self._prepared(item, redis)
+        pushed = self._prepared(item["class"], payload, redis)
         if not pushed:
             return None
         self._send([pushed], redis, item)
@@ -61,7 +63,8 @@ class Client:
 
     def prepare(self, item: Mapping[str, Any]) -> Payload | None:
         """The payload that `push` would send, after client middleware and checks; None when middleware stopped it."""
-        return self._prepared(item, self._redis_for(item))
+        payload = self._normalized(item)
+        return self._prepared(item["class"], payload, self._redis_for(item))
 
     def push_bulk(self, items: Mapping[str, Any]) -> list[str | None]:
         """Enqueue many jobs of one class: `items["args"]` is an iterable of argument lists.
@@ -70,6 +73,7 @@ class Client:
         `batch_size`: jobs a round trip. Returns a jid or None (stopped by middleware) for each argument list.
         Raises as `push`; slices before the failing one are pushed.
         """
+        wire.check_item(items)
         slices = _Slices(items)
         base = self._normalized({**slices.item, "args": []})
         redis = self._redis_for(items)
@@ -110,7 +114,7 @@ class Client:
         return self.push({"queue": queue, "class": job_class, "args": list(args)})
 
     def enqueue_in(self, interval_s: float, job_class: Any, *args: Any) -> str | None:
-        """Push one job that is due in `interval_s` seconds; at once when that is not in the future."""
+        """Push one job that is due in `interval_s` seconds, or at that time; at once when that is not in the future."""
         return self.push({"class": job_class, "args": list(args), **_due_in(interval_s)})
 
     def enqueue_to_in(self, queue: str, interval_s: float, job_class: Any, *args: Any) -> str | None:
@@ -119,11 +123,11 @@ class Client:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _prepared(self, item: Mapping[str, Any], redis: Redis) -> Payload | None:
-        payload = self._through_middleware(item["class"], self._normalized(item), redis)
-        if payload:
-            self._check(payload)
-        return payload or None
+    def _prepared(self, job_class: Any, payload: Payload, redis: Redis) -> Payload | None:
+        kept = self._through_middleware(job_class, payload, redis)
+        if kept:
+            self._check(kept)
+        return kept or None
 
     def _normalized(self, item: Mapping[str, Any]) -> Payload:
         wire.check_item(item)
@@ -141,6 +145,7 @@ class Client:
         for key in wire.CONTROL_KEYS.intersection(payload):
             del payload[key]
         payload["class"] = _name(job_class)
+        wire.check_fields(payload)
         if isinstance(payload["args"], tuple):
             payload["args"] = list(payload["args"])
         if "wrapped" in payload and not isinstance(payload["wrapped"], str):
@@ -162,7 +167,7 @@ class Client:
         elif _is_job(job_class):
             options = {**dict(self.config.options.default_job_options), **job_class.options}
         else:
-            raise InvalidJob(f"class must be a Job class or its name, got {job_class!r:.200}")
+            raise InvalidJob(f"class must be a Job class or its name, got {wire.shown(job_class)}")
         if _is_job(wrapped):
             options = {**options, **wrapped.options}
         return options
@@ -192,7 +197,7 @@ class Client:
 
     def _built(self, base: Payload, args: object, at: float | None, jid: str) -> Payload:
         if type(args) is not list and type(args) is not tuple:
-            raise InvalidJob(f"{base['class']}: bulk arguments must be lists, one for each job; got {args!r:.200}")
+            raise InvalidJob(f"{base['class']}: bulk arguments must be lists, one for each job; got {wire.shown(args)}")
         payload = base.copy()
         payload["args"] = args if type(args) is list else list(args)
         payload["jid"] = jid
@@ -219,16 +224,21 @@ class Client:
 
     def _send(self, payloads: list[Payload], redis: Redis, item: Mapping[str, Any]) -> None:
         defer = self.config.defer
-        wanted = item.get("on_commit")
-        using = item.get("using")
+        wanted = _steering(item, "on_commit")
+        using = _steering(item, "using")
         if defer is None or not (self.config.options.enqueue_on_commit if wanted is None else wanted):
             self._raw_push(payloads, redis)
         elif defer.is_open(using):
-            for payload in payloads:  # refused here, where the caller can see it, and not at the commit
-                self._encoded(payload)
-            defer.after_commit(lambda: self._raw_push(payloads, redis), using)
+            fixed = [self._fixed(payload) for payload in payloads]
+            defer.after_commit(lambda: self._raw_push(fixed, redis), using)
         else:
             self._raw_push(payloads, redis)
+
+    def _fixed(self, payload: Payload) -> Payload:
+        """The payload as it is now. Refused here, where the caller can see it; what he changes later changes no job."""
+        if "at" not in payload:
+            payload = {**payload, "enqueued_at": wire.stamp(self.config.options.wire_timestamps)}
+        return {**payload, **wire.decode(self._encoded(payload))}
 
     def _raw_push(self, payloads: list[Payload], redis: Redis) -> None:
         if "at" in payloads[0]:
@@ -255,7 +265,7 @@ class _Slices:
         name = _name(items.get("class"))
         given = items.get("args")
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-            raise InvalidJob(f"{name}: bulk args must be an iterable of argument lists, got {given!r:.200}")
+            raise InvalidJob(f"{name}: bulk args must be an iterable of argument lists, got {wire.shown(given)}")
         self._args: Iterable[Any] = given
         at = items.get("at")
         spread_s = items.get("spread_interval")
@@ -285,27 +295,35 @@ class _Slices:
 
 def _bulk_times(name: str, at: Any, spread_s: Any, args: Iterable[Any]) -> Iterator[float] | None:
     if spread_s is not None:
-        if not _is_number(spread_s) or spread_s <= 0:
-            raise InvalidJob(f"{name}: spread_interval must be a positive number of seconds, got {spread_s!r:.200}")
+        if not wire.is_number(spread_s) or spread_s <= 0:
+            raise InvalidJob(
+                f"{name}: spread_interval must be a positive number of seconds, got {wire.shown(spread_s)}"
+            )
         width = max(spread_s, MIN_SPREAD_S)
         return iter(lambda: clock.now_s() + random.random() * width, None)  # noqa: S311
     if at is None:
         return None
-    if _is_number(at):
+    if wire.is_number(at):
         return iter(lambda: at, None)
-    if not isinstance(at, list | tuple) or not at or not all(_is_number(time) for time in at):
-        raise InvalidJob(f"{name}: `at` must be epoch seconds, or a list with one for each job; got {at!r:.200}")
+    if not isinstance(at, list | tuple) or not at or not all(wire.is_number(time) for time in at):
+        raise InvalidJob(f"{name}: `at` must be epoch seconds, or a list with one for each job; got {wire.shown(at)}")
     if isinstance(args, list) and len(at) != len(args):
         raise InvalidJob(f"{name}: `at` has {len(at)} times for {len(args)} jobs")
     return iter(at)
 
 
+def _steering(item: Mapping[str, Any], name: str) -> Any:
+    """An option that steers the push: of this push, else of the class."""
+    given = item.get(name)
+    return item["class"].options.get(name) if given is None and _is_job(item["class"]) else given
+
+
 def _due_in(interval_s: float) -> dict[str, float]:
-    return {"at": clock.now_s() + interval_s} if interval_s > 0 else {}
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return type(value) is int or type(value) is float
+    if not wire.is_number(interval_s):
+        raise InvalidJob(f"an interval must be a number of seconds, got {wire.shown(interval_s)}")
+    now = clock.now_s()
+    at = now + interval_s if interval_s < ABSOLUTE_FROM_S else interval_s
+    return {"at": at} if at > now else {}
 
 
 def _is_job(candidate: object) -> bool:
@@ -315,5 +333,5 @@ def _is_job(candidate: object) -> bool:
 def _name(job_class: Any) -> str:
     name = job_class if isinstance(job_class, str) else getattr(job_class, "wire_name", None)
     if not isinstance(name, str) or not name:
-        raise InvalidJob(f"class must be a Job class or its name, got {job_class!r:.200}")
+        raise InvalidJob(f"class must be a Job class or its name, got {wire.shown(job_class)}")
     return name

@@ -7,6 +7,7 @@ ConfigurationError, when the configuration is first needed. Order: command line,
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,9 +17,9 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from . import database
+from . import database, wire
 from .config import DEFAULT_QUEUE, Config, Options, parse_queues
-from .connection import RedisOptions
+from .connection import RedisOptions, redact
 from .errors import ConfigurationError
 from .feature import Feature
 
@@ -26,6 +27,14 @@ from .feature import Feature
 FEATURES: tuple[Feature, ...] = ()
 
 Check = Callable[[Any], str | None]
+
+#: What people who know Sidekiq or wurk may write, and what it is called here.
+SIDEKIQ_NAMES = {
+    "AVERAGE_SCHEDULED_POLL_INTERVAL": "POLL_INTERVAL",
+    "FETCH_POLL_INTERVAL": "FETCH_BLOCK",
+    "SUPER_FETCH_REAPER_INTERVAL": "REAPER_INTERVAL",
+}
+_NO_DICT = object()  # the key under which `read` gives back a WURK that is no dict
 
 
 @dataclass(frozen=True)
@@ -74,10 +83,11 @@ def _queues(value: Any) -> str | None:
     if not isinstance(value, list | tuple) or not value:
         return 'must be a list such as ["critical,3", "default"]'
     try:
-        parse_queues(value)
+        names = parse_queues(value).names
     except (ConfigurationError, TypeError, IndexError) as error:
-        return str(error)
-    return None
+        return str(error) or "must be a list of names"
+    odd = next((name for name in names if not wire.is_queue_name(name)), None)
+    return None if odd is None else f"has {odd!r:.300}, which cannot be a queue name: no '|', no control characters"
 
 
 def _capsules(value: Any) -> str | None:
@@ -93,14 +103,31 @@ def _capsules(value: Any) -> str | None:
 
 
 def _redis(value: Any) -> str | None:
-    if isinstance(value, str):
-        good = value == "embedded" or value.startswith(("redis://", "rediss://", "unix://"))
-        return None if good else 'must be a redis://, rediss:// or unix:// URL, or "embedded"'
-    if isinstance(value, Mapping) and set(value) in ({"URL"}, {"CACHE"}):
-        return _text(next(iter(value.values())))
-    if isinstance(value, Mapping) and {"SENTINELS", "MASTER"} <= set(value) <= {"SENTINELS", "MASTER", "URL"}:
+    if value == "embedded":
         return None
+    if isinstance(value, str):
+        return _redis_url(value)
+    if isinstance(value, Mapping) and set(value) == {"URL"}:
+        return _redis_url(value["URL"])
+    if isinstance(value, Mapping) and set(value) == {"CACHE"}:
+        known = isinstance(value["CACHE"], str) and value["CACHE"] in settings.CACHES
+        return None if known else f"names a cache that CACHES does not have: {value['CACHE']!r}"
+    if isinstance(value, Mapping) and {"SENTINELS", "MASTER"} <= set(value) <= {"SENTINELS", "MASTER", "URL"}:
+        return _sentinels(value["SENTINELS"]) or _text(value["MASTER"]) or _redis_url(value.get("URL", "redis://"))
     return 'must be a URL, "embedded", {"URL": …}, {"CACHE": alias} or {"SENTINELS": [[host, port]], "MASTER": name}'
+
+
+def _redis_url(value: Any) -> str | None:
+    good = isinstance(value, str) and value.startswith(("redis://", "rediss://", "unix://"))
+    return None if good else 'must be a redis://, rediss:// or unix:// URL, or "embedded"'
+
+
+def _sentinels(value: Any) -> str | None:
+    def is_address(item: Any) -> bool:
+        return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str) and type(item[1]) is int
+
+    good = isinstance(value, list | tuple) and value and all(map(is_address, value))
+    return None if good else 'needs SENTINELS such as [["10.0.0.1", 26379]]'
 
 
 def _options_dict(value: Any) -> str | None:
@@ -155,25 +182,30 @@ OTHER_CHECKS: dict[str, Check] = {
 CHECKS: dict[str, Check] = {**OPTION_CHECKS, **OTHER_CHECKS}
 
 
-def read() -> dict[str, Any]:
-    """The dict `WURK` of the settings; empty when there is none."""
+def read() -> dict[Any, Any]:
+    """The dict `WURK` of the settings, without what is None: that counts as not set. Empty when there is none."""
     given: Any = getattr(settings, "WURK", {})
-    return given if isinstance(given, dict) else {"WURK": given}
+    if not isinstance(given, Mapping):
+        return {_NO_DICT: given}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def problems(given: Mapping[str, Any]) -> list[Problem]:
+def problems(given: Mapping[Any, Any]) -> list[Problem]:
     """Everything that is wrong with these settings."""
+    if _NO_DICT in given:
+        message = f"WURK must be a dict; it is {given[_NO_DICT]!r:.300}."
+        return [Problem("wurk_django.E002", message, 'Write WURK = {"CONCURRENCY": 10}, for example.')]
     found = []
     for name, value in given.items():
         check = CHECKS.get(name)
         if check is None:
-            close = difflib.get_close_matches(str(name).upper(), CHECKS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(CHECKS))}."
-            found.append(Problem("wurk_django.E001", f"WURK has an unknown key {name!r}.", hint))
+            message = f"WURK has an unknown key {name!r}."
+            found.append(Problem("wurk_django.E001", message, _hint_for(str(name).upper())))
             continue
-        wrong = None if value is None and name in OPTION_CHECKS else check(value)
+        wrong = check(value)
         if wrong:
-            found.append(Problem("wurk_django.E002", f"WURK[{name!r}] {wrong}; it is {value!r}.", "Correct the value."))
+            shown = _without_passwords(value) if name == "REDIS" else repr(value)
+            found.append(Problem("wurk_django.E002", f"WURK[{name!r}] {wrong}; it is {shown}.", "Correct the value."))
     ttl = given.get("HEARTBEAT_TTL") or Options.heartbeat_ttl
     interval = given.get("HEARTBEAT_INTERVAL") or Options.heartbeat_interval
     if _is_number(ttl) and _is_number(interval) and ttl < 2 * interval:
@@ -185,21 +217,14 @@ def problems(given: Mapping[str, Any]) -> list[Problem]:
                 "Make HEARTBEAT_TTL at least three times HEARTBEAT_INTERVAL.",
             )
         )
-    if not found and _redis_source(given) is None:
-        found.append(
-            Problem(
-                "wurk_django.E003",
-                "No Redis is configured.",
-                "Set WURK = {'REDIS': 'redis://…'} or the environment variable REDIS_URL. The embedded server is used"
-                " by itself only while DEBUG is on; WURK['REDIS'] = 'embedded' asks for it.",
-            )
-        )
+    if "REDIS" not in given:
+        found.extend(_problems_without_redis(_redis_source(given)))
     return found
 
 
 def load(overrides: Mapping[str, Any] | None = None) -> Config:
     """Build a Config from the settings and what the command line adds. Raises ConfigurationError."""
-    given = {**read(), **{name: value for name, value in (overrides or {}).items() if value is not None}}
+    given = read() | {name: value for name, value in (overrides or {}).items() if value is not None}
     wrong = problems(given)
     if wrong:
         raise ConfigurationError(" ".join(f"{problem.message} {problem.hint}" for problem in wrong))
@@ -215,7 +240,7 @@ def load(overrides: Mapping[str, Any] | None = None) -> Config:
     config.death_handlers += [_import("DEATH_HANDLERS", path) for path in given.get("DEATH_HANDLERS", ())]
     if given.get("BACKTRACE_CLEANER"):
         config.backtrace_cleaner = _import("BACKTRACE_CLEANER", given["BACKTRACE_CLEANER"])
-    config.capsule("default", given.get("QUEUES") or [DEFAULT_QUEUE], config.options.concurrency)
+    config.capsule("default", given.get("QUEUES", [DEFAULT_QUEUE]), config.options.concurrency)
     for name, capsule in given.get("CAPSULES", {}).items():
         config.capsule(
             name, capsule.get("QUEUES", [DEFAULT_QUEUE]), capsule.get("CONCURRENCY", config.options.concurrency)
@@ -260,7 +285,12 @@ def _cache_options(alias: str) -> RedisOptions:
     client = getattr(cache, "client", None)
     if client is None or not hasattr(client, "get_client"):
         raise ConfigurationError(f"the cache {alias!r} is no django-redis cache; WURK['REDIS'] needs one, or a URL")
-    return RedisOptions.of_client(client.get_client(write=True))
+    lender = client.get_client(write=True)
+    if hasattr(lender.connection_pool, "sentinel_manager"):
+        raise ConfigurationError(
+            f"the cache {alias!r} finds its server by Sentinel; name SENTINELS and MASTER in WURK['REDIS'] instead"
+        )
+    return RedisOptions.of_client(lender)
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -272,8 +302,7 @@ def _options(given: Mapping[str, Any]) -> Options:
             chosen[name] = tuple(chosen[name])
     chosen.setdefault("tag", base_directory().name)
     defaults = Options()
-    present = {name: value for name, value in chosen.items() if value is not None}
-    return replace(defaults, **present, default_job_options=tuple(merged.items()), naive_datetimes=not settings.USE_TZ)
+    return replace(defaults, **chosen, default_job_options=tuple(merged.items()), naive_datetimes=not settings.USE_TZ)
 
 
 def _import(setting: str, path: str) -> Any:
@@ -283,5 +312,32 @@ def _import(setting: str, path: str) -> Any:
         raise ConfigurationError(f"WURK[{setting!r}]: {path!r} cannot be imported: {error}") from error
 
 
+def _problems_without_redis(source: Any) -> list[Problem]:
+    """What is wrong with the Redis of the environment, or with having none."""
+    if source is None:
+        hint = (
+            "Set WURK = {'REDIS': 'redis://…'} or the environment variable REDIS_URL. The embedded server is used by"
+            " itself only while DEBUG is on; WURK['REDIS'] = 'embedded' asks for it."
+        )
+        return [Problem("wurk_django.E003", "No Redis is configured.", hint)]
+    wrong = _redis(source)
+    if wrong is None:
+        return []
+    message = f"The environment variable REDIS_URL {wrong}; it is {_without_passwords(source)}."
+    return [Problem("wurk_django.E002", message, "Correct the value, or set WURK['REDIS'].")]
+
+
+def _hint_for(name: str) -> str:
+    close = [SIDEKIQ_NAMES[name]] if name in SIDEKIQ_NAMES else difflib.get_close_matches(name, CHECKS, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(CHECKS))}."
+
+
+def _without_passwords(value: Any) -> str:
+    """A wrong address as it may be shown."""
+    if isinstance(value, Mapping):
+        return str({name: redact(item) if isinstance(item, str) else item for name, item in value.items()})
+    return repr(redact(value) if isinstance(value, str) else value)
+
+
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float) and math.isfinite(value)

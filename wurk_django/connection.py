@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, parse_url
@@ -129,20 +128,12 @@ class RedisOptions:
         url = self.url() if callable(self.url) else self.url
         try:
             parameters: dict[str, Any] = parse_url(url)
-        except ValueError as error:
-            raise ConfigurationError(f"the Redis URL {redact(url)} cannot be used: {error}") from error
-        for ours in (
-            "timeout",
-            "max_connections",
-            "retry_on_timeout",
-            "retry_on_error",
-            "protocol",
-            "decode_responses",
-        ):
-            parameters.pop(ours, None)
-        for read_by_us in ("socket_timeout", "socket_connect_timeout", "health_check_interval"):
-            parameters.pop(read_by_us, None)
-        return {**parameters, **self.extra}
+        except ValueError:  # its text may quote a part of the password
+            raise ConfigurationError(
+                f"the Redis URL {redact(url)} cannot be used; it must be redis://, rediss:// or unix://, with a number"
+                " as port, and special characters of the password percent-encoded"
+            ) from None
+        return {name: value for name, value in {**parameters, **self.extra}.items() if name not in OURS}
 
     def _find_primary(self) -> tuple[str, int]:
         failures = []
@@ -169,24 +160,28 @@ class RedisOptions:
 
 
 def redact(url: str) -> str:
-    """A Redis URL without password and query, for logs."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    login = "REDACTED@" if "@" in parts.netloc else ""
-    return urlunsplit((parts.scheme, login + host, parts.path, "", ""))
+    """A Redis URL without login and query, for logs; also one whose password is not percent-encoded."""
+    scheme, mark, rest = url.partition("://")
+    _login, at, address = rest.rpartition("@")
+    if not mark or address.count("[") != address.count("]"):
+        return "(an address that cannot be read)"
+    return f"{scheme}://{'REDACTED@' if at else ''}{re.split('[?#]', address, maxsplit=1)[0]}"
 
 
 def _open(
     kind: type[Any], parameters: Mapping[str, Any], connect_timeout_s: float, read_timeout_s: float
 ) -> Connection:
-    connection: Connection = kind(
-        **parameters,
-        protocol=2,
-        retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=connect_timeout_s,
-        socket_timeout=read_timeout_s,
-        driver_info=DriverInfo(name="wurk-django", lib_version=VERSION),
-    )
+    try:
+        connection: Connection = kind(
+            **parameters,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=connect_timeout_s,
+            socket_timeout=read_timeout_s,
+            driver_info=DriverInfo(name="wurk-django", lib_version=VERSION),
+        )
+    except TypeError as error:
+        raise ConfigurationError(f"a Redis connection has no such option: {error}") from error
     try:
         connection.connect()
     except (AuthenticationError, BusyLoadingError, ResponseError) as error:
@@ -269,8 +264,9 @@ class Session:
 
     def _read(self) -> Any:
         try:
-            return self._connection.read_response()
-        except (BusyLoadingError, ResponseError) as error:
+            # Only LOADING would disconnect here, in the middle of a pipeline; `Redis.run` does it for every other error.
+            return self._connection.read_response(disconnect_on_error=False)
+        except (AuthenticationError, BusyLoadingError, ResponseError) as error:
             raise _refusal(error) from error
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis did not answer: {error}") from error
@@ -451,7 +447,8 @@ def _pause_before_retry(error: Exception, attempt: int, session: Session | None,
     """Seconds to wait before the block is run again, or None when it must not be."""
     nothing_applied = session is None or session.completed == 0
     if isinstance(error, PoolExhausted):
-        return random.uniform(0.1, 0.3) if attempt == 1 else None  # noqa: S311  # spread, not secrecy
+        may = attempt == 1 and (nothing_applied or idempotent)
+        return random.uniform(0.1, 0.3) if may else None  # noqa: S311  # spread, not secrecy
     if isinstance(error, RedisRefused):
         may = error.code in MOVED_ON and (nothing_applied or idempotent)
         return 0.0 if may and attempt == 1 else None

@@ -16,7 +16,10 @@ from django.conf import settings
 from django.db import close_old_connections, connections, reset_queries, transaction
 from django.db.backends.signals import connection_created
 
+from .clock import monotonic
 from .config import Config
+
+IDLE_S = 30.0  # a connection unused for so long is asked whether it lives, before a job needs it
 
 
 class CommitDeferral:
@@ -48,9 +51,10 @@ class CommitDeferral:
 
 
 class _Touched(threading.local):
-    """Has this thread opened a database connection?"""
+    """Has this thread opened a database connection, and when did a job last use it?"""
 
     connected = False
+    used_at = 0.0
 
 
 _touched = _Touched()
@@ -70,20 +74,30 @@ def watch_connections() -> None:
 
 
 def close_stale_connections() -> None:
-    """Close connections that are broken or too old, if this thread has any."""
-    if _touched.connected:
-        close_old_connections()
+    """Close connections that are broken or too old, if this thread has any.
+
+    One that idled for long is tried first: servers and firewalls drop those without a word, and the next job should
+    not be the one to find out.
+    """
+    if not _touched.connected:
+        return
+    now = monotonic()
+    if now - _touched.used_at > IDLE_S:
+        for connection in connections.all(initialized_only=True):
+            connection.errors_occurred = True  # makes Django ask whether the connection is usable
+    _touched.used_at = now
+    close_old_connections()
 
 
 async def with_fresh_connections(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Await a job, with stale connections closed before and after in the thread that serves its ORM calls."""
     if _executors_touched.is_set():
-        await sync_to_async(close_old_connections)()
+        await sync_to_async(close_stale_connections)()
     try:
         return await coroutine
     finally:
         if _executors_touched.is_set():
-            await sync_to_async(close_old_connections)()
+            await sync_to_async(close_stale_connections)()
 
 
 def _note(**_signal: Any) -> None:

@@ -17,15 +17,13 @@ from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import clock, registry, wire
 from . import config as configuration
-from .client import Client
+from .client import ABSOLUTE_FROM_S, Client
 from .errors import ConfigurationError, InvalidJob
 from .wire import Payload
 
 P = ParamSpec("P")
 R = TypeVar("R")
 When = float | timedelta | datetime
-
-ABSOLUTE_FROM_S = 1_000_000_000  # a number below this is a span, from here on a time
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,11 @@ class Setter:
         """Enqueue the job for later: seconds or timedelta from now, a datetime or epoch seconds. The past is now."""
         self._at = _due(interval)
         return self._client().push(self._item(args, kwargs, self._at))
+
+    def schedule(self, when: When, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """What the class-level `perform_in` does: `class` stands before `args`, as Sidekiq writes it there."""
+        item = self._item(args, kwargs, _due(when))
+        return self._client().push({"class": item["class"], **item})
 
     perform_at = perform_in
 
@@ -197,7 +200,7 @@ class Job:
     @classmethod
     def perform_in(cls, interval: When, *args: Any, **kwargs: Any) -> str | None:
         """Enqueue the job for later: seconds or timedelta from now, a datetime or epoch seconds."""
-        return Setter(cls).perform_in(interval, *args, **kwargs)
+        return Setter(cls).schedule(interval, args, kwargs)
 
     @classmethod
     def perform_bulk(cls, args: Iterable[Any], **controls: Any) -> list[str | None]:
@@ -217,7 +220,7 @@ class Job:
     @classmethod
     async def aperform_in(cls, interval: When, *args: Any, **kwargs: Any) -> str | None:
         """`perform_in` without blocking the event loop."""
-        return await Setter(cls).aperform_in(interval, *args, **kwargs)
+        return await asyncio.to_thread(cls.perform_in, interval, *args, **kwargs)
 
     @classmethod
     async def aperform_bulk(cls, args: Iterable[Any], **controls: Any) -> list[str | None]:
@@ -415,9 +418,9 @@ def _due(when: When) -> float:
         if when.tzinfo is None and not configuration.default().options.naive_datetimes:
             raise InvalidJob(f"{when!r} has no time zone; pass an aware datetime (USE_TZ is on)")
         return when.timestamp()
-    if type(when) is int or type(when) is float:
+    if wire.is_number(when):
         return clock.now_s() + when if when < ABSOLUTE_FROM_S else when
-    raise InvalidJob(f"a time must be seconds, a timedelta or a datetime, got {when!r}")
+    raise InvalidJob(f"a time must be seconds, a timedelta or a datetime, got {wire.shown(when)}")
 
 
 def _plain_option(value: Any) -> Any:

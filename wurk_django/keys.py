@@ -45,6 +45,11 @@ def work(identity: str) -> str:
     return identity + ":work"
 
 
+def older_work(identity: str) -> str:
+    """The same hash under the name that Sidekiq before 6.5 reads."""
+    return identity + ":workers"
+
+
 def signals(identity: str) -> str:
     """The list of signal names sent to a process."""
     return identity + "-signals"

@@ -92,7 +92,9 @@ class Chain:
 
     def invoke(self, final: CallNext, *arguments: Any) -> Any:
         """Run the chain around `final`; returns what the outermost entry returned."""
-        step = final
+        if not self._entries:
+            return final()
+        step: CallNext = lambda *_ignored: final()  # noqa: E731
         for entry in reversed(self._entries):
             step = _bind(entry.build(self.config).call, arguments, step)
         return step()

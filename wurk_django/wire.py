@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeGuard
 
 from . import clock
 from .errors import InvalidJob, MalformedPayload
@@ -28,6 +28,7 @@ MAX_QUEUE_NAME: Final = 200  # characters
 MAX_RETRY_FOR_S: Final = 1_000_000_000  # above this it is a time, not a span
 MAX_BACKTRACE_BYTES: Final = 1 << 20  # unfolded; the stored text is a compressed blob of unknown size
 MAX_BACKTRACE_LINES: Final = 500
+MAX_NUMBER: Final = 1e300
 SECONDS_BELOW: Final = 1e10  # a smaller number is seconds, a larger one milliseconds
 
 #: Options of a push that steer the client and never reach Redis.
@@ -156,6 +157,9 @@ def decode(raw: bytes) -> Any:
     return value
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
 def decode_job(raw: bytes) -> Payload:
     """The job in these bytes, with the shape that a runner may trust: `class`, `args` and `jid` of their types.
 
@@ -171,7 +175,8 @@ def decode_job(raw: bytes) -> Payload:
         raise MalformedPayload("`class` must be a name")
     if type(get("args")) is not list:
         raise MalformedPayload("`args` must be an array")
-    if type(get("jid")) is not str or not get("jid"):
+    jid = get("jid")
+    if type(jid) is not str or not jid or _SURROGATE.search(jid):  # it names a key, so it must be UTF-8
         raise MalformedPayload("`jid` must be a text")
     return value
 
@@ -262,32 +267,44 @@ def name_of(payload: Mapping[str, Any]) -> str:
 def check_item(item: object) -> None:
     """Refuse what is not a job at all. Raises InvalidJob; nothing was written."""
     if not isinstance(item, dict) or "class" not in item or "args" not in item:
-        raise InvalidJob(f"a job must be a dict with 'class' and 'args', got {item!r:.200}")
+        raise InvalidJob(f"a job must be a dict with 'class' and 'args', got {shown(item)}")
     if not all(type(key) is str for key in item):
-        raise InvalidJob(f"a job's keys must be strings, got {list(item)!r:.200}")
-    if not isinstance(item["args"], list | tuple):
-        raise InvalidJob(f"{item['class']}: args must be a list, got {item['args']!r:.200}")
-    if "at" in item and not _is_number(item["at"]):
-        raise InvalidJob(f"{item['class']}: 'at' must be epoch seconds, got {item['at']!r:.200}")
-    if item.get("tags") and not isinstance(item["tags"], list):
-        raise InvalidJob(f"{item['class']}: tags must be a list, got {item['tags']!r:.200}")
-    _check_retry_for(item)
-    if item.get("kwargs") and item.get("encrypt"):
-        raise InvalidJob(f"{item['class']}: kwargs cannot be used together with encrypt; pass positional arguments")
+        raise InvalidJob(f"a job's keys must be strings, got {shown(list(item))}")
 
 
-def _check_retry_for(item: Mapping[str, Any]) -> None:
-    retry_for = item.get("retry_for")
+def check_fields(payload: Mapping[str, Any]) -> None:
+    """Refuse fields that a worker, ours or Sidekiq's, could not use; those of the class's options count too."""
+    name = payload["class"]
+    if not isinstance(payload["args"], list | tuple):
+        raise InvalidJob(f"{name}: args must be a list, got {shown(payload['args'])}")
+    if payload.get("jid") and not isinstance(payload["jid"], str):
+        raise InvalidJob(f"{name}: jid must be a text, got {shown(payload['jid'])}")
+    if "at" in payload and not is_number(payload["at"]):
+        raise InvalidJob(f"{name}: 'at' must be epoch seconds, got {shown(payload['at'])}")
+    if payload.get("tags") and not isinstance(payload["tags"], list):
+        raise InvalidJob(f"{name}: tags must be a list, got {shown(payload['tags'])}")
+    if payload.get("kwargs") and payload.get("encrypt"):
+        raise InvalidJob(f"{name}: kwargs cannot be used together with encrypt; pass positional arguments")
+    retry_for = payload.get("retry_for")
     if not retry_for:
         return
-    if not _is_number(retry_for):
-        raise InvalidJob(f"{item['class']}: retry_for must be a number of seconds, got {retry_for!r:.200}")
+    if not is_number(retry_for):
+        raise InvalidJob(f"{name}: retry_for must be a number of seconds, got {shown(retry_for)}")
     if retry_for > MAX_RETRY_FOR_S:
-        raise InvalidJob(f"{item['class']}: retry_for must be a span in seconds, not a time; got {retry_for!r}")
+        raise InvalidJob(f"{name}: retry_for must be a span in seconds, not a time; got {shown(retry_for)}")
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # narrowed by `in`
+def is_number(value: object) -> TypeGuard[int | float]:
+    """An int or float that Redis can keep as a score: no bool, no NaN, nothing infinite or near it."""
+    return (type(value) is int or type(value) is float) and -MAX_NUMBER < value < MAX_NUMBER
+
+
+def shown(value: object) -> str:
+    """A value in a message: cut, and whatever its `repr` does."""
+    try:
+        return f"{value!r:.200}"
+    except Exception:  # a user's class, or an integer of too many digits
+        return f"a {type(value).__qualname__}"
 
 
 _PLAIN: Final = frozenset({int, float, bool, type(None), str})
@@ -328,7 +345,7 @@ def check_arguments(payload: Mapping[str, Any]) -> None:
         return
     path, value = found
     raise InvalidJob(
-        f"{name_of(payload)}: {path} is {value!r:.200} ({type(value).__module__}.{type(value).__qualname__}), which"
+        f"{name_of(payload)}: {path} is {shown(value)} ({type(value).__module__}.{type(value).__qualname__}), which"
         " JSON would change on the way. Pass int, float, bool, None, str, list or dict with str keys; or set"
         ' WURK["ON_COMPLEX_ARGUMENTS"] to "warn" or "off"'
     )

@@ -26,11 +26,24 @@ class Beat(NamedTuple):
     signals: list[str]
 
 
-def beat(redis: Redis, identity: str, fields: Mapping[str, Argument], work: Mapping[str, bytes], ttl_s: float) -> Beat:
-    """Write one heartbeat. Not repeated on a lost answer: a signal taken twice would be lost."""
+def beat(
+    redis: Redis,
+    identity: str,
+    fields: Mapping[str, Argument],
+    work: Mapping[str, bytes],
+    ttl_s: float,
+    *,
+    for_older: bool = False,
+) -> Beat:
+    """Write one heartbeat. Not repeated on a lost answer: a signal taken twice would be lost.
+
+    `for_older`: write the running jobs also where Sidekiq before 6.5 looks for them.
+    """
     flat = [part for pair in fields.items() for part in pair]
     running = [part for pair in work.items() for part in pair]
-    names = (keys.PROCESSES, identity, keys.work(identity), keys.signals(identity))
+    names = [keys.PROCESSES, identity, keys.work(identity), keys.signals(identity)]
+    if for_older:
+        names.append(keys.older_work(identity))
     known, signals = _heartbeat.run(redis, names, (identity, max(int(ttl_s * 1000), 1), len(flat), *flat, *running))
     return Beat(bool(known), [signal.decode("utf-8", "replace") for signal in signals])
 
@@ -43,9 +56,9 @@ def measure_rtt_us(redis: Redis) -> int:
 
 
 def deregister(redis: Redis, identity: str) -> None:
-    """Take a process that ends out of the set, with both of its hashes."""
+    """Take a process that ends out of the set, with its hashes."""
     redis.pipeline(
-        [("SREM", keys.PROCESSES, identity), ("UNLINK", keys.work(identity), identity)],
+        [("SREM", keys.PROCESSES, identity), ("UNLINK", keys.work(identity), keys.older_work(identity), identity)],
         idempotent=True,
     )
 

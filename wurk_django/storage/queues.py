@@ -50,10 +50,10 @@ class Ack(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """One job taken by a claim. Empty bytes: it was over the size cap and went to the dead set unread."""
+    """One job taken by a claim. No payload: it was over the size cap and went to the dead set unread."""
 
     lane: Lane
-    payload: bytes
+    payload: bytes | None
 
 
 def public_key(name: str) -> str:
@@ -151,11 +151,16 @@ def paused(redis: Redis) -> frozenset[str]:
     return frozenset(member.decode("utf-8", "replace") for member in members)
 
 
-def total_size(redis: Redis, names: Sequence[str]) -> int:
-    """How many jobs wait in these queues together."""
-    replies = redis.pipeline([("LLEN", keys.queue(name)) for name in names], idempotent=True)
-    _raise_refusal(replies)
-    return sum(replies)
+def unfinished(redis: Redis, lanes: Sequence[Lane]) -> int:
+    """How many jobs of these lanes wait or are claimed by this process, seen at one moment.
+
+    What waits on a paused queue does not count: nobody will claim it.
+    """
+    lengths = [("LLEN", key) for lane in lanes for key in (lane.public, lane.private)]
+    members, *counts = redis.transaction([("SMEMBERS", keys.PAUSED), *lengths], idempotent=True)
+    waiting = {lane: counts[2 * index] for index, lane in enumerate(lanes) if lane.name.encode() not in members}
+    total: int = sum(waiting.values()) + sum(counts[1::2])
+    return total
 
 
 def blocking_claim(lane: Lane, block_s: float) -> bytes:

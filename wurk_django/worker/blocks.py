@@ -103,7 +103,7 @@ class Blocks:
 
     def wake(self) -> None:
         """End a wait from another thread."""
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # full: it wakes anyway; closed: nobody waits any more
             os.write(self._wake_write, b"!")
 
     def arm(self, lanes: Sequence[Lane]) -> None:
@@ -173,8 +173,11 @@ class Blocks:
         """Close everything, the selector included."""
         self.close()
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        ends = self._wake_read, self._wake_write
+        self._wake_read = self._wake_write = -1  # a later `wake` must not write to whoever gets these numbers next
+        for end in ends:
+            if end >= 0:
+                os.close(end)
 
     def _read(self, blocks: Sequence[Block]) -> tuple[list[Claimed], Exception | None]:
         claimed: list[Claimed] = []

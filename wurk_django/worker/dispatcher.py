@@ -2,21 +2,16 @@
 
 Threads take claimed jobs from a deque. The one that finds it empty takes the lead and makes a pass: one script call
 that acknowledges everything finished and claims for every idle thread; the others wait for the lead. When all queues
-are empty the leader waits on blocking claims. A claim that was lost with its answer is found by reconciling
-(docs/spec/reliability.md §3, 4.2).
-
-What this process holds (`_held`) is recorded before a claimed job can be started and erased after its
-acknowledgement was applied, so a job in a private list that is not among them is nobody's.
+are empty the leader waits on blocking claims. docs/spec/reliability.md §3, 4.2.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..clock import monotonic
@@ -24,8 +19,9 @@ from ..config import MAX_BLOCKED_QUEUES, Capsule
 from ..errors import MalformedPayload, RedisRefused, RedisUnavailable, WurkError
 from ..storage import queues
 from ..storage.queues import Claimed, Lane
-from . import identity
 from .blocks import Blocks, ClaimFailed
+from .holdings import Holdings
+from .lanes import Lanes
 from .work import Work
 
 log = logging.getLogger("wurk")
@@ -34,12 +30,10 @@ AHEAD_S = 0.002  # measured work that may be claimed beyond the idle threads
 SMOOTHING = 0.2  # weight of the newest run in the measure
 HOLD_S = 0.05  # a claimed job that was not started, and an acknowledgement that was not sent, wait no longer
 TEND_S = 0.015  # so often the tender looks while there is something to tend
-PAUSED_CACHE_S = 2.0
 RECONCILE_S = 15.0
 UNCOVERED_S = 0.1  # pause between passes while more queues are served than can be waited on
 OUTAGE_PAUSE_S = 1.0
 FULL_PAUSE_S = 0.25  # Redis refuses blocking claims while its memory is full; passes go on
-QUARANTINE_S = 5.0  # a queue whose key has a wrong type is left alone for so long
 
 
 class Dispatcher:
@@ -50,24 +44,20 @@ class Dispatcher:
         self._index = index
         self._options = capsule.config.options
         self._report = report
-        self._lead = threading.Lock()  # held by the thread that makes passes or waits on the blocking claims
-        self._passing = threading.Lock()  # held during a pass: one at a time sends acks
+        self._lead = threading.Lock()  # held by the thread that passes for everybody or waits on the blocking claims
+        self._passing = threading.Lock()  # held during a pass, while reconciling, and by a hard stop
         self._counting = threading.Lock()
         self._idle = 0
         self._ended = False
-        self._parked = False
+        self._parked = False  # the leader waits on the blocking claims
         self._ready: deque[Work] = deque()  # claimed, not started; oldest left
         self._done: deque[Work] = deque()  # finished, not acknowledged; oldest left
-        self._held: set[Work] = set()
+        self._holdings = Holdings()
         self._job_s: float | None = None  # how long a job takes, smoothed
         self._lost_claim = False
         self._reconciled_at = monotonic()
-        self._paused: frozenset[str] = frozenset()
-        self._paused_at = -PAUSED_CACHE_S
-        self._paused_generation = -1
-        self._quarantine: dict[str, float] = {}
         self._down_since: float | None = None
-        self._lanes = self._make_lanes()
+        self._lanes = Lanes(capsule, index)
         self._pid = os.getpid()
         self._blocks = Blocks(capsule.redis, self._options.fetch_block)
         self._tending = threading.Event()
@@ -86,7 +76,7 @@ class Dispatcher:
                 return self._ready.popleft()
             except IndexError:
                 pass
-        return self._take_beside_leader() or self._take_as_leader()
+        return self._take_alone() or self._take_as_leader()
 
     def finish(self, work: Work, seconds: float) -> None:
         """A job is over and may be removed from its private list; `seconds` is how long it ran."""
@@ -98,18 +88,17 @@ class Dispatcher:
 
     def release(self, work: Work) -> None:
         """This process no longer holds the job: it was moved on, or stays in its list for reconciling to find."""
-        self._held.discard(work)
+        self._holdings.discard((work,))
 
     def flush(self) -> None:
         """Send every acknowledgement that is held. Raises RedisUnavailable or RedisRefused; then they are kept."""
         with self._passing:
-            while self._done:
-                self._dispatch([], [], 0)
+            self._send_acks()
 
     @property
     def empty(self) -> bool:
         """Nothing claimed that was not acknowledged."""
-        return not self._held
+        return not len(self._holdings)
 
     # --- winding down ---------------------------------------------------------------------------------------------
 
@@ -122,9 +111,10 @@ class Dispatcher:
 
     def requeue_running(self, running: Sequence[Work]) -> int:
         """Give the jobs of a hard stop back, oldest next to run. Acks go first: a finished job must not run again."""
-        self.flush()
-        newest_first = sorted(running, key=lambda work: work.claimed_at, reverse=True)
-        return queues.requeue(self.capsule.redis, [(work.lane, work.raw) for work in newest_first])
+        with self._passing:
+            self._send_acks()
+            newest_first = sorted(running, key=lambda work: work.claimed_at, reverse=True)
+            return queues.requeue(self.capsule.redis, [(work.lane, work.raw) for work in newest_first])
 
     def close(self) -> None:
         """Drop the connections of the blocking claims. Nobody takes jobs any more."""
@@ -137,8 +127,8 @@ class Dispatcher:
 
     # --- taking ---------------------------------------------------------------------------------------------------
 
-    def _take_beside_leader(self) -> Work | None:
-        """While the leader waits on its blocking claims nobody sends our ack: make a pass for this thread alone."""
+    def _take_alone(self) -> Work | None:
+        """A pass for this thread only, while the leader waits on its claims: nobody else would send our ack."""
         if not self._parked or not self._done or self._ended:
             return None
         try:
@@ -227,38 +217,36 @@ class Dispatcher:
     def _pass(self, wanted: int | None) -> list[Lane]:
         """Acknowledge everything and claim; returns the lanes of the pass. `wanted` None: for all idle threads."""
         with self._passing:
-            lanes = self._lanes_in_order()
-            count = min((wanted or self._idle) + self._ahead(), queues.MAX_CLAIM)
+            lanes = self._lanes.in_order()
             if not lanes:
-                self._dispatch([], [], 0)
+                self._send_acks()
                 return lanes
-            first, limits = self._first_share(lanes, count)
+            count = min((wanted or self._idle) + self._ahead(), queues.MAX_CLAIM)
+            first, limits = self._lanes.first_share(lanes, count)
             missing = count - self._dispatch(first, limits, count)
-            rest = lanes[1:] if self.capsule.queues.mode == "strict" else lanes
-            if missing and rest and len(lanes) > 1:
+            rest = self._lanes.rest(lanes)
+            if missing and rest:
                 self._dispatch(rest, [missing] * len(rest), missing)
             return lanes
 
-    def _first_share(self, lanes: list[Lane], count: int) -> tuple[list[Lane], list[int]]:
-        """Who is asked first and for how many. By weight, each job draws its queue as a lone thread would."""
-        if self.capsule.queues.mode == "strict" or count == 1 or len(lanes) == 1:
-            return lanes[:1], [count]
-        names = {lane.name: lane for lane in lanes}
-        weighted = [name for name in self.capsule.queues.expanded if name in names]
-        drawn = Counter(random.choices(weighted, k=count))  # noqa: S311
-        first = [lane for lane in lanes if drawn[lane.name]]
-        return first, [drawn[lane.name] for lane in first]
+    def _send_acks(self) -> None:
+        while self._done:
+            self._dispatch([], [], 0)
 
     def _dispatch(self, lanes: Sequence[Lane], limits: Sequence[int], wanted: int) -> int:
-        """One script call; returns how many jobs were taken. The pass lock is held."""
+        """One script call; returns how many jobs were taken."""
         done = self._done
-        sent = [done.popleft() for _ in range(min(len(done), queues.MAX_ACKS))]
+        sent: list[Work] = []
+        while done and len(sent) < queues.MAX_ACKS:
+            try:
+                sent.append(done.popleft())
+            except IndexError:  # another pass took it
+                break
         if not sent and not lanes:
             return 0
+        acks = [work.ack() for work in sent]
         try:
-            claimed = queues.dispatch(
-                self.capsule.redis, [work.ack() for work in sent], lanes, limits, wanted, self._options
-            )
+            claimed = queues.dispatch(self.capsule.redis, acks, lanes, limits, wanted, self._options)
         except BaseException as error:
             done.extendleft(reversed(sent))
             if isinstance(error, RedisUnavailable) and lanes:
@@ -266,7 +254,7 @@ class Dispatcher:
             if isinstance(error, RedisRefused) and error.code == "WRONGTYPE" and lanes:
                 return self._dispatch_one_by_one(lanes, limits, wanted, error)
             raise
-        self._held.difference_update(sent)
+        self._holdings.discard(sent)
         self._accept(claimed)
         return len(claimed)
 
@@ -275,7 +263,7 @@ class Dispatcher:
     ) -> int:
         """A key has a wrong type: put its queue aside for a while, loudly, and go on with the others."""
         if len(lanes) == 1:
-            self._quarantine[lanes[0].name] = monotonic() + QUARANTINE_S
+            self._lanes.put_aside(lanes[0])
             self._report(error, f"claiming from {lanes[0].public}")
             return 0
         taken = 0
@@ -289,11 +277,11 @@ class Dispatcher:
             return
         now = monotonic()
         for lane, payload in claimed:
-            if not payload:
+            if payload is None:
                 self._report(MalformedPayload("a job over the size limit went to the dead set"), lane.public)
                 continue
             work = Work(lane, payload, now)
-            self._held.add(work)
+            self._holdings.add(work)
             self._ready.append(work)
         if not self._tending.is_set():
             self._tending.set()
@@ -304,51 +292,16 @@ class Dispatcher:
             return 0
         return int(AHEAD_S / measured) if measured > AHEAD_S / queues.MAX_CLAIM else queues.MAX_CLAIM
 
-    def _lanes_in_order(self) -> list[Lane]:
-        lanes = [self._lanes[name] for name in self.capsule.fetch_order()]
-        self._refresh_paused()
-        if self._paused:
-            lanes = [lane for lane in lanes if lane.name not in self._paused]
-        if self._quarantine:
-            now = monotonic()
-            self._quarantine = {name: until for name, until in self._quarantine.items() if until > now}
-            lanes = [lane for lane in lanes if lane.name not in self._quarantine]
-        return lanes
-
-    def _refresh_paused(self) -> None:
-        now = monotonic()
-        generation = queues.pause_generation()
-        if generation == self._paused_generation and now - self._paused_at < PAUSED_CACHE_S:
-            return
-        self._paused = queues.paused(self.capsule.redis)
-        self._paused_at = now
-        self._paused_generation = generation
-
-    # --- reconciling ----------------------------------------------------------------------------------------------
-
     def _reconcile(self) -> None:
         """Find jobs in our private lists that nobody here holds, and give them back."""
-        lanes = list(self._lanes.values())
+        redis, lanes = self.capsule.redis, self._lanes.all()
         with self._passing:
-            if self._mismatched(lanes) or self._lost_claim:
+            if self._lost_claim or self._holdings.unaccounted(redis, lanes):
                 self._accept(self._blocks.end())  # a claim that has answered unread would look like a lost one
-                for lane in self._mismatched(lanes):
-                    self._take_back(lane)
+                for lane in self._holdings.unaccounted(redis, lanes):
+                    self._holdings.give_back_lost(redis, lane, self._options)
             self._reconciled_at = monotonic()
             self._lost_claim = False
-
-    def _mismatched(self, lanes: Sequence[Lane]) -> list[Lane]:
-        held = Counter(work.lane.name for work in list(self._held))
-        counts = queues.held_counts(self.capsule.redis, lanes)
-        return [lane for lane, count in zip(lanes, counts, strict=True) if count > held[lane.name]]
-
-    def _take_back(self, lane: Lane) -> None:
-        listed = Counter(queues.held(self.capsule.redis, lane, self._options))
-        listed.subtract(work.raw for work in list(self._held) if work.lane.name == lane.name)
-        lost = [payload for payload, count in listed.items() for _ in range(count)]
-        if lost:
-            moved = queues.requeue(self.capsule.redis, [(lane, payload) for payload in lost])
-            log.warning("%d jobs of %s were claimed with a lost answer; they are back on the queue", moved, lane.name)
 
     # --- the tender -----------------------------------------------------------------------------------------------
 
@@ -367,23 +320,17 @@ class Dispatcher:
 
     def _tend_once(self, unsent: Work | None) -> Work | None:
         try:
-            if self._ready and self._oldest_claim() < monotonic() - (HOLD_S - 2 * TEND_S):
+            if self._ready and self._ready[0].claimed_at < monotonic() - (HOLD_S - 2 * TEND_S):
                 self._give_back_ready()
             oldest = self._done[0] if self._done else None
             if oldest is not None and oldest is unsent and self._down_since is None:
                 self.flush()
-        except IndexError:  # acknowledged while we looked
+        except IndexError:  # started or acknowledged while we looked
             return None
         except WurkError as error:
             log.debug("the tender of %s waits for Redis: %s", self.capsule.name, error)
             return None
         return oldest
-
-    def _oldest_claim(self) -> float:
-        try:
-            return self._ready[0].claimed_at
-        except IndexError:
-            return monotonic()
 
     def _give_back_ready(self) -> None:
         """Return claimed jobs that no thread has started, newest first."""
@@ -400,7 +347,7 @@ class Dispatcher:
         except (RedisUnavailable, RedisRefused) as error:
             self._lost_claim = True  # they are not held below, so reconciling finds them
             self._report(error, "giving jobs back")
-        self._held.difference_update(unstarted)
+        self._holdings.discard(unstarted)
 
     # --- outages --------------------------------------------------------------------------------------------------
 
@@ -424,9 +371,9 @@ class Dispatcher:
 
     def _find_wrong_type(self, error: RedisRefused) -> None:
         with self._passing:
-            for lane in self._lanes_in_order():
+            for lane in self._lanes.in_order():
                 self._dispatch([lane], [1], 1)
-        if not self._quarantine:
+        if not self._lanes.some_put_aside:
             self._report(error, "waiting for jobs")
             self._pause(OUTAGE_PAUSE_S)
 
@@ -443,16 +390,9 @@ class Dispatcher:
     def _adopt_after_fork(self) -> None:
         """Built in a parent: private lists carry our own pid, and the parent's claims are not ours."""
         self._pid = os.getpid()
-        self._lanes = self._make_lanes()
-        self._held.clear()
+        self._lanes = Lanes(self.capsule, self._index)
+        self._holdings = Holdings()
         self._ready.clear()
         self._done.clear()
-        self._paused_at = -PAUSED_CACHE_S
         self._blocks.close()
         self._blocks = Blocks(self.capsule.redis, self._options.fetch_block)
-
-    def _make_lanes(self) -> dict[str, Lane]:
-        return {
-            name: Lane(name, queues.public_key(name), identity.private_list(name, self._index))
-            for name in self.capsule.queues.names
-        }

@@ -70,7 +70,12 @@ class Heartbeat:
         try:
             rtt_us = self._measure_rtt()
             answer = processes.beat(
-                self._config.redis, self._identity, self._fields(rtt_us), self._busy.rows(), self._options.heartbeat_ttl
+                self._config.redis,
+                self._identity,
+                self._fields(rtt_us),
+                self._busy.rows(),
+                self._options.heartbeat_ttl,
+                for_older=self._options.wire_timestamps == "seconds",
             )
         except (RedisUnavailable, RedisRefused) as error:
             self._config.report(error, "heartbeat")

@@ -10,6 +10,7 @@ from ..errors import ConfigurationError
 from ..storage import processes, queues
 from ..version import VERSION
 from . import boot, identity, systemd
+from .lanes import Lanes
 from .launcher import Launcher
 from .signals import SignalLoop, enable_crash_dump
 
@@ -58,8 +59,9 @@ def run(config: Config, *, burst: bool = False, on_ready: Callable[[Launcher], o
 
 
 def _is_drained(config: Config, launcher: Launcher) -> bool:
-    """Nothing is queued, claimed or running. Asked twice by the order of the looks: a job cannot slip between."""
-    return launcher.idle and not queues.total_size(config.redis, config.queue_names()) and launcher.idle
+    """Nothing is queued, claimed or running. Redis knows of a claim before this process has read its answer."""
+    lanes = [lane for index, capsule in enumerate(config.capsules.values()) for lane in Lanes(capsule, index).all()]
+    return launcher.idle and not queues.unfinished(config.redis, lanes) and launcher.idle
 
 
 def _refuse_twin(config: Config) -> None:

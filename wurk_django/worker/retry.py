@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ MAX_MESSAGE: Final = 10_000  # characters of an error message that are stored
 UNPRINTABLE: Final = "!!! ERROR MESSAGE THREW AN ERROR !!!"
 MAX_COUNT: Final = 1000  # no delay grows beyond this attempt's: a hostile count must not build a huge number
 MAX_DELAY_S: Final = 10**12
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def message_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # the text of a user's exception is user code
         return UNPRINTABLE
-    return text[:MAX_MESSAGE].encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return _SURROGATE.sub("\ufffd", text[:MAX_MESSAGE])
 
 
 def class_of(error: BaseException) -> str:
@@ -123,7 +125,7 @@ def _describe_failure(
     payload["error_class"] = class_of(failure.error)
     count = payload.get("retry_count")
     now = wire.stamp(options.wire_timestamps)
-    if type(count) is int:
+    if type(count) is int and count >= 0:
         payload["retried_at"] = now
         count += 1
     else:

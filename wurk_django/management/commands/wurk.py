@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from argparse import ArgumentTypeError
 from typing import Any
 
@@ -48,6 +49,8 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _run(self, options: dict[str, Any]) -> int:
+        if options["once"] and not options["demo"]:
+            raise ConfigurationError("--once says when a demo ends; it goes with --demo")
         if options["demo"]:
             return self._demo(options)
         config = self._config(options)
@@ -77,7 +80,11 @@ class Command(BaseCommand):
         path = conf.read().get("DEMO")
         if not path:
             raise ConfigurationError("this project has no demo; WURK['DEMO'] names a function that runs one")
-        code: int = import_string(path)(once=options["once"])
+        try:
+            run = import_string(path)
+        except ImportError as error:
+            raise ConfigurationError(f"WURK['DEMO']: {path!r} cannot be imported: {error}") from error
+        code: int = run(once=options["once"])
         return code
 
 
@@ -87,6 +94,7 @@ def _run_reloadable(config: Config) -> None:
     launcher = Launcher(config)
     atexit.register(launcher.stop)
     launcher.start()
+    threading.Event().wait()  # the reloader takes the end of this thread for the end of the program
 
 
 def _log_level(verbosity: int) -> int:

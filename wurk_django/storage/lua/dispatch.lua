@@ -10,7 +10,7 @@
 -- ARGV[…]   for each queue   the most that this call may take from it
 -- ARGV[…]   for each ack     the exact payload to acknowledge
 -- Returns a flat list: 1-based number of the queue, payload, …, in claim order. A payload over the cap is moved to
--- dead, counts as taken and comes back as an empty string.
+-- dead, counts as taken and comes back as nil.
 -- Why a script: an ack never waits for a second round trip, and RPOP before LPUSH moves jobs while Redis is full.
 local acks = tonumber(ARGV[1])
 local wanted = tonumber(ARGV[2])
@@ -21,7 +21,8 @@ local queues = (#KEYS - 1 - 2 * acks) / 2
 if acks > 0 then
     local counters = {}
     for i = 1, acks do
-        redis.call('LREM', KEYS[2 * i], -1, ARGV[5 + queues + i])
+        -- pcall: a key that is no list holds no job, and must not keep the acks of other queues from being applied
+        redis.pcall('LREM', KEYS[2 * i], -1, ARGV[5 + queues + i])
         counters[i] = KEYS[2 * i + 1]
     end
     redis.call('DEL', unpack(counters))
@@ -44,7 +45,7 @@ for queue = 1, queues do
                 return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a sorted set')
             end
             bury(KEYS[1], payload, tonumber(ARGV[4]), tonumber(ARGV[5]))
-            payload = ''
+            payload = false -- nil in the reply; an empty string is a payload that somebody pushed
         else
             local pushed = redis.pcall('LPUSH', private, payload)
             if type(pushed) == 'table' and pushed.err then

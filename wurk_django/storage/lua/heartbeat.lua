@@ -4,6 +4,7 @@
 -- KEYS[2] identity     hash   info, concurrency, busy, beat, rtt_us, quiet, rss
 -- KEYS[3] work         hash   thread id to JSON of the running job
 -- KEYS[4] signals      list   newest left
+-- KEYS[5] older work   hash   optional: the same as work, for readers of an older name
 -- ARGV[1] identity
 -- ARGV[2] time to live in milliseconds
 -- ARGV[3] number of fields of the identity hash (names and values)
@@ -12,11 +13,13 @@
 -- Why a script: one step, and a beat must get through while Redis is full, or every living process looks dead.
 local fields = tonumber(ARGV[3])
 local existed = redis.call('EXISTS', KEYS[2])
-redis.call('UNLINK', KEYS[3])
-for i = 4 + fields, #ARGV, 2 do
-    redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+for _, work in ipairs({KEYS[3], KEYS[5]}) do
+    redis.call('UNLINK', work)
+    for i = 4 + fields, #ARGV, 2 do
+        redis.call('HSET', work, ARGV[i], ARGV[i + 1])
+    end
+    redis.call('PEXPIRE', work, ARGV[2])
 end
-redis.call('PEXPIRE', KEYS[3], ARGV[2])
 redis.call('SADD', KEYS[1], ARGV[1])
 for i = 4, 3 + fields, 2 do
     redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
