@@ -62,8 +62,9 @@ class Periodic:
             if self._thread is not None and self._thread.is_alive():
                 return
             self._done.clear()
-            self._thread = threading.Thread(target=self._run, name=f"wurk-{self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"wurk-{self.name}", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: no more threads may be had, and one that never ran cannot be joined
 
     def quiet(self) -> None:
         """Keep ticking: most background parts matter most while a process winds down."""

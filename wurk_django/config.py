@@ -12,6 +12,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -262,7 +263,8 @@ class Config:
             try:
                 handler(error, details)
             except Exception:  # a broken reporter must not hide the error nor stop the thread
-                log.exception("ERROR HANDLER THREW AN ERROR while it was told of %r", error)
+                with suppress(Exception):  # it may have failed because nothing can be logged
+                    log.exception("ERROR HANDLER THREW AN ERROR while it was told of %r", error)
 
     def on_redis_retry(self, report: RetryReport) -> None:
         """Called for every retry and every refused retry of a block of Redis commands."""

@@ -168,9 +168,11 @@ def blocking_claim(lane: Lane, block_s: float) -> bytes:
     return pack("BLMOVE", lane.public, lane.private, "RIGHT", "LEFT", block_s)
 
 
-def unblock(session_ids: Sequence[int], redis: Redis) -> None:
-    """End the blocking claims of these connections; each then answers nil, or a job that came in between."""
-    redis.pipeline([("CLIENT", "UNBLOCK", number) for number in session_ids], idempotent=True)
+def unblock(session_ids: Sequence[int], redis: Redis) -> list[bool]:
+    """End the blocking claims of these connections: each that was waiting answers nil. Which ones were?"""
+    replies = redis.pipeline([("CLIENT", "UNBLOCK", number) for number in session_ids], idempotent=True)
+    _raise_refusal(replies)
+    return [bool(reply) for reply in replies]
 
 
 def connection_id(session: Session) -> int:

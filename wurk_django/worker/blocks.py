@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -23,6 +24,7 @@ from ..storage.queues import Claimed, Lane
 from ..wire import MAX_CLAIM_BYTES
 
 CHUNK = 65_536
+OVERTAKEN_PAUSE_S = 0.001  # for a claim to arrive that the request to end it has overtaken; doubled each time
 
 
 class Block:
@@ -155,7 +157,7 @@ class Blocks:
         if not armed:
             return []
         try:
-            queues.unblock([block.number for block in armed], self._redis)
+            self._unblock(armed)
         except (RedisUnavailable, RedisRefused) as error:
             self.close()
             raise ClaimFailed(error, []) from error
@@ -163,6 +165,18 @@ class Blocks:
         if failure is not None:
             raise ClaimFailed(failure, claimed)
         return claimed
+
+    def _unblock(self, blocks: Sequence[Block]) -> None:
+        """Have every wait answered. The request to end one travels on another connection and may overtake the claim
+        itself: then it ended nothing, and is sent again."""
+        silent, pause_s = list(blocks), OVERTAKEN_PAUSE_S
+        deadline = monotonic() + READ_TIMEOUT_S  # reading tells what is wrong with one that stays silent
+        while silent and monotonic() < deadline:
+            ended = queues.unblock([block.number for block in silent], self._redis)
+            silent = [b for b, done in zip(silent, ended, strict=True) if not done and is_usable(b.connection)]
+            if silent:
+                time.sleep(pause_s)
+                pause_s *= 2
 
     def close(self) -> None:
         """Drop every connection. A job that a claim moved unread is found by reconciling."""

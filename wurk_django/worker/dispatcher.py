@@ -113,7 +113,7 @@ class Dispatcher:
         """Give the jobs of a hard stop back, oldest next to run. Acks go first: a finished job must not run again."""
         with self._passing:
             self._send_acks()
-            newest_first = sorted(running, key=lambda work: work.claimed_at, reverse=True)
+            newest_first = sorted(running, key=lambda work: work.number, reverse=True)
             return queues.requeue(self.capsule.redis, [(work.lane, work.raw) for work in newest_first])
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Dispatcher:
             return None
         try:
             self._pass(1)
-            return self._ready.popleft()
+            return None if self._ended else self._ready.popleft()
         except (IndexError, RedisUnavailable, RedisRefused):
             return None  # nothing there; or an outage, which the leader reports
 
@@ -296,10 +296,12 @@ class Dispatcher:
         """Find jobs in our private lists that nobody here holds, and give them back."""
         redis, lanes = self.capsule.redis, self._lanes.all()
         with self._passing:
-            if self._lost_claim or self._holdings.unaccounted(redis, lanes):
+            # After a lost answer numbers say nothing: an ack that was applied with it is still held here, and hides a job.
+            suspects = lanes if self._lost_claim else self._holdings.unaccounted(redis, lanes)
+            if suspects:
                 self._accept(self._blocks.end())  # a claim that has answered unread would look like a lost one
-                for lane in self._holdings.unaccounted(redis, lanes):
-                    self._holdings.give_back_lost(redis, lane, self._options)
+            for lane in suspects:
+                self._holdings.give_back_lost(redis, lane, self._options)
             self._reconciled_at = monotonic()
             self._lost_claim = False
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -50,11 +51,15 @@ class JobLog:
 
     def start(self, level: int, payload: Payload) -> None:
         """The job begins."""
-        log.log(level, "start", extra=self._extra(payload, None))
+        self._write(level, "start", payload, None)
 
     def end(self, level: int, payload: Payload, elapsed_s: float, error: BaseException | None) -> None:
         """The job is over: "done", or "fail" with an error."""
-        log.log(level, "done" if error is None else "fail", extra=self._extra(payload, elapsed_s))
+        self._write(level, "done" if error is None else "fail", payload, elapsed_s)
+
+    def _write(self, level: int, message: str, payload: Payload, elapsed_s: float | None) -> None:
+        with suppress(Exception):  # a full disk or a host's broken handler must not decide the fate of a job
+            log.log(level, message, extra=self._extra(payload, elapsed_s))
 
     def _extra(self, payload: Payload, elapsed_s: float | None) -> dict[str, Any]:
         context: dict[str, Any] = {}

@@ -51,4 +51,7 @@ class Processor(threading.Thread):
             dispatcher.capsule.config.report(error, f"thread {self.name}")
             time.sleep(RESTART_PAUSE_S)
         finally:
+            if self.work is not None:  # this thread dies of a bug; if the job is still ours, reconciling takes it back
+                dispatcher.release(self.work)
+                self.work = None
             self._died(self)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import count
 
 from ..keys import RECOVERED_PREFIX
 from ..storage.queues import Ack, Lane
+
+_numbers = count()
 
 
 class Work:
     """One claimed job: where it came from and the exact bytes. Made by the dispatcher, passed to one thread."""
 
-    __slots__ = ("claimed_at", "jid", "lane", "raw")
+    __slots__ = ("claimed_at", "jid", "lane", "number", "raw")
 
     def __init__(self, lane: Lane, raw: bytes, claimed_at: float) -> None:
         self.lane = lane
         self.raw = raw
         self.claimed_at = claimed_at  # monotonic seconds
+        self.number = next(_numbers)  # in the order of the claims, also within one call
         self.jid = ""  # known once the payload is parsed
 
     @property

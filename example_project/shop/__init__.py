@@ -1,0 +1,1 @@
+"""The shop: products, orders, and the jobs that charge, mail, draw and count."""

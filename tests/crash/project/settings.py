@@ -1,0 +1,22 @@
+"""Settings of the project, the worker's from the environment: CRASH_WURK is a JSON object that is added to WURK."""
+
+from __future__ import annotations
+
+import json
+import os
+
+SECRET_KEY = "crash"
+USE_TZ = True
+DEBUG = False
+INSTALLED_APPS = ["wurk_django", "tests.crash.project"]
+WURK = {
+    "REDIS": os.environ["CRASH_REDIS"],
+    "HEARTBEAT_INTERVAL": 0.5,
+    "HEARTBEAT_TTL": 2,
+    "REAPER_INTERVAL": 1,
+    "REAPER_GRACE": 1,
+    "SCHEDULER_INITIAL_WAIT": 0,
+    "POLL_INTERVAL_AVERAGE": 0.2,
+    "DEATH_HANDLERS": ["tests.crash.project.jobs.on_death"],
+    **json.loads(os.environ.get("CRASH_WURK", "{}")),
+}

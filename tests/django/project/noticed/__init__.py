@@ -1,0 +1,1 @@
+"""An app with jobs in `jobs.py`."""
