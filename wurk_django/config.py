@@ -6,12 +6,13 @@ Options are Sidekiq's (docs/spec/core.md §10.1); times are seconds, fractions a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -190,6 +191,7 @@ class Config:
         self.around_job: tuple[Callable[[], object], ...] = ()  # called before and after each run, in its thread
         self.around_coroutine: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None = None
         self.defer: Deferral | None = None
+        self.off_loop: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls a push that an event loop waits for
         self.component_makers: list[Callable[[Any], tuple[Component, ...]]] = []
         self.capsules: dict[str, Capsule] = {}
         self._redis: Redis | None = None

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from redis.backoff import NoBackoff
@@ -257,6 +258,8 @@ class Session:
         return results
 
     def _send(self, packed: bytes) -> None:
+        if not self._connection.is_connected:  # redis-py would dial again, behind the back of `Redis.run`
+            raise RedisUnavailable("the connection was closed while it was in use")
         try:
             self._connection.send_packed_command([packed], check_health=False)
         except (RedisError, OSError) as error:
@@ -264,7 +267,7 @@ class Session:
 
     def _read(self) -> Any:
         try:
-            # Only LOADING would disconnect here, in the middle of a pipeline; `Redis.run` does it for every other error.
+            # LOADING would disconnect in the middle of a pipeline; after every other error `Redis.run` disconnects.
             return self._connection.read_response(disconnect_on_error=False)
         except (AuthenticationError, BusyLoadingError, ResponseError) as error:
             raise _refusal(error) from error
@@ -337,8 +340,9 @@ class Redis:
         while True:
             attempt += 1
             session: Session | None = None
+            slots = self._slots
             try:
-                connection = self._checkout()
+                connection = self._checkout(slots)
                 session = Session(connection)
                 try:
                     return block(session)
@@ -348,7 +352,7 @@ class Redis:
                     connection.disconnect()
                     raise
                 finally:
-                    self._checkin(connection)
+                    self._checkin(connection, slots)
             except (RedisUnavailable, RedisRefused) as error:
                 pause_s = _pause_before_retry(error, attempt, session, idempotent)
                 self._tell(RetryReport(error, attempt, pause_s is not None, self.name))
@@ -378,7 +382,10 @@ class Redis:
 
     def _reset(self) -> None:
         self._mutex = threading.Lock()
-        self._slots = threading.BoundedSemaphore(self.size)
+        # Not a semaphore: an interrupt of a hard stop would leave its inner lock taken, and the pool blocked for ever.
+        self._slots: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self.size):
+            self._slots.put(None)
         self._free = []
         self._opened = weakref.WeakSet()
 
@@ -388,13 +395,15 @@ class Redis:
         for connection in inherited:
             connection.disconnect()  # redis-py sees the other pid and closes without a word to the server
 
-    def _checkout(self) -> Connection:
+    def _checkout(self, slots: SimpleQueue[None]) -> Connection:
         if self._closed:
             raise DialFailed(f"the pool {self.name!r} is closed")
-        if not self._slots.acquire(timeout=CHECKOUT_TIMEOUT_S):
+        try:
+            slots.get(timeout=CHECKOUT_TIMEOUT_S)
+        except Empty:
             raise PoolExhausted(
                 f"all {self.size} connections of the pool {self.name!r} stayed busy for {CHECKOUT_TIMEOUT_S} s"
-            )
+            ) from None
         try:
             while True:
                 with self._mutex:
@@ -409,17 +418,16 @@ class Redis:
                 self._opened.add(connection)
             return connection
         except BaseException:
-            self._slots.release()
+            slots.put(None)
             raise
 
-    def _checkin(self, connection: Connection) -> None:
+    def _checkin(self, connection: Connection, slots: SimpleQueue[None]) -> None:
         if connection.is_connected and not self._closed:
             with self._mutex:
                 self._free.append((time.monotonic(), connection))
         else:
             connection.disconnect()
-        with suppress(ValueError):  # a fork in between replaced the semaphore
-            self._slots.release()
+        slots.put(None)  # the one that was taken from: a fork in between has made new ones
 
     def _tell(self, report: RetryReport) -> None:
         if self._on_retry is None:

@@ -66,6 +66,7 @@ def install(config: Config) -> None:
     config.defer = CommitDeferral()
     config.around_job = (close_stale_connections, *((reset_queries,) if settings.DEBUG else ()))
     config.around_coroutine = with_fresh_connections
+    config.off_loop = in_orm_thread
 
 
 def watch_connections() -> None:
@@ -98,6 +99,11 @@ async def with_fresh_connections(coroutine: Coroutine[Any, Any, Any]) -> Any:
     finally:
         if _executors_touched.is_set():
             await sync_to_async(close_stale_connections)()
+
+
+async def in_orm_thread(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call from an event loop in the thread that serves its ORM calls: there its transactions are open."""
+    return await sync_to_async(call)(*args, **kwargs)
 
 
 def _note(**_signal: Any) -> None:

@@ -121,17 +121,20 @@ class Setter:
 
     async def aperform_async(self, *args: Any, **kwargs: Any) -> str | None:
         """`perform_async` without blocking the event loop."""
-        return await asyncio.to_thread(self.perform_async, *args, **kwargs)
+        if self._sync:
+            await self.aperform_inline(*args, **kwargs)
+            return None
+        return await _off_loop(self.perform_async, *args, **kwargs)
 
     async def aperform_in(self, interval: When, *args: Any, **kwargs: Any) -> str | None:
         """`perform_in` without blocking the event loop."""
-        return await asyncio.to_thread(self.perform_in, interval, *args, **kwargs)
+        return await _off_loop(self.perform_in, interval, *args, **kwargs)
 
     aperform_at = aperform_in
 
     async def aperform_bulk(self, args: Iterable[Any], **controls: Any) -> list[str | None]:
         """`perform_bulk` without blocking the event loop."""
-        return await asyncio.to_thread(self.perform_bulk, args, **controls)
+        return await _off_loop(self.perform_bulk, args, **controls)
 
     async def aperform_inline(self, *args: Any, **kwargs: Any) -> bool | None:
         """`perform_inline` in a thread, so that this loop goes on meanwhile."""
@@ -220,7 +223,7 @@ class Job:
     @classmethod
     async def aperform_in(cls, interval: When, *args: Any, **kwargs: Any) -> str | None:
         """`perform_in` without blocking the event loop."""
-        return await asyncio.to_thread(cls.perform_in, interval, *args, **kwargs)
+        return await Setter(cls).aperform_in(interval, *args, **kwargs)
 
     @classmethod
     async def aperform_bulk(cls, args: Iterable[Any], **controls: Any) -> list[str | None]:
@@ -385,6 +388,11 @@ def keyword_arguments(payload: Payload) -> dict[str, Any]:
     """The keyword arguments of a payload; anything that cannot be some counts as none."""
     kwargs = payload.get("kwargs")
     return kwargs if type(kwargs) is dict else {}
+
+
+async def _off_loop(push: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Push in a thread; under Django in the one that serves the ORM calls, whose transactions the push waits for."""
+    return await configuration.default().off_loop(push, *args, **kwargs)
 
 
 def _run_inline(job_class: type[Job], item: dict[str, Any]) -> bool | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,3 +26,11 @@ def stage(redis: redis_py.Redis, proxy: Proxy, tmp_path: Path) -> Iterator[Stage
     stage = Stage(redis, proxy, tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Chance that can be had again: CRASH_SEED takes the number that a failed run has printed."""
+    seed = int(os.environ.get("CRASH_SEED") or random.randrange(1 << 32))
+    print(f"CRASH_SEED={seed}")
+    return random.Random(seed)

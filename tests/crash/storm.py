@@ -75,6 +75,7 @@ class Storm:
         assert last.wait() == 0
         self.check_starts()
         self.stage.check_keys()
+        print(f"{len(self.deaths)} kills, {self.repeats} runs repeated, all done {self.recovery_s:.1f} s after the last")
 
     def check_starts(self) -> None:
         """Every attempt was started once, and once more for each death that left it started and unbooked."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -27,22 +27,22 @@ def storm(stage: Stage) -> Storm:
 
 
 @pytest.mark.oracle("safety:K2", "reliability:F3")
-def test_kills_after_a_claim_lose_nothing(stage: Stage, storm: Storm) -> None:
-    storm.jids = stage.push_many("Work", [[random.choice([0, 2, 4])] for _ in range(JOBS)])
+def test_kills_after_a_claim_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
+    storm.jids = stage.push_many("Work", [[dice.choice([0, 2, 4])] for _ in range(JOBS)])
 
     def arm(worker: WorkerProcess) -> None:
-        stage.proxy.on(is_claim, Kill.after(worker.pid), skip=random.randint(0, 12))
+        stage.proxy.on(is_claim, Kill.after(worker.pid), skip=dice.randint(0, 12))
 
     storm.run([(arm, None, "private")] * KILLS)
 
 
 @pytest.mark.oracle("safety:K3", "safety:K4")
 @pytest.mark.parametrize("trap", ["kill-at-first-line", "kill-mid-perform"])
-def test_kills_of_a_running_job_lose_nothing(stage: Stage, storm: Storm, trap: str) -> None:
-    storm.jids = stage.push_many("Work", [[random.choice([2, 3, 4])] for _ in range(JOBS)])
+def test_kills_of_a_running_job_lose_nothing(stage: Stage, storm: Storm, dice: Random, trap: str) -> None:
+    storm.jids = stage.push_many("Work", [[dice.choice([2, 3, 4])] for _ in range(JOBS)])
 
     def arm(worker: WorkerProcess) -> None:
-        seen = random.randint(1, 20)
+        seen = dice.randint(1, 20)
         eventually(lambda: len(stage.ledger.entries("start", pid=worker.pid)) >= seen)
         stage.lay(trap)
 
@@ -52,11 +52,11 @@ def test_kills_of_a_running_job_lose_nothing(stage: Stage, storm: Storm, trap: s
 
 
 @pytest.mark.oracle("safety:K5", "reliability:A3")
-def test_kills_after_perform_and_before_the_ack_lose_nothing(stage: Stage, storm: Storm) -> None:
-    storm.jids = stage.push_many("Work", [[random.choice([2, 3, 4])] for _ in range(JOBS)])
+def test_kills_after_perform_and_before_the_ack_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
+    storm.jids = stage.push_many("Work", [[dice.choice([2, 3, 4])] for _ in range(JOBS)])
 
     def arm(worker: WorkerProcess) -> None:
-        stage.proxy.on(is_ack, Kill.before(worker.pid), skip=random.randint(0, 12))
+        stage.proxy.on(is_ack, Kill.before(worker.pid), skip=dice.randint(0, 12))
 
     storm.run([(arm, "end", "private")] * KILLS)
 
@@ -64,11 +64,11 @@ def test_kills_after_perform_and_before_the_ack_lose_nothing(stage: Stage, storm
 
 
 @pytest.mark.oracle("safety:K7", "reliability:A15")
-def test_kills_while_a_retry_is_booked_lose_nothing(stage: Stage, storm: Storm) -> None:
-    storm.jids = stage.push_many("Flaky", [[random.choice([1, 2])] for _ in range(JOBS)])
+def test_kills_while_a_retry_is_booked_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
+    storm.jids = stage.push_many("Flaky", [[dice.choice([1, 2])] for _ in range(JOBS)])
 
     def arm(kill: Callable[[int], object]) -> Callable[[WorkerProcess], object]:
-        return lambda worker: stage.proxy.on(book_retry, kill(worker.pid), skip=random.randint(0, 15))
+        return lambda worker: stage.proxy.on(book_retry, kill(worker.pid), skip=dice.randint(0, 15))
 
     before, after = (arm(Kill.before), "fail", "private"), (arm(Kill.after), "fail", "retry")
     storm.run([before, after] * (KILLS // 2))
@@ -77,15 +77,15 @@ def test_kills_while_a_retry_is_booked_lose_nothing(stage: Stage, storm: Storm) 
 
 
 @pytest.mark.oracle("safety:K10", "reliability:A6")
-def test_kills_while_requeueing_at_shutdown_lose_nothing(stage: Stage, storm: Storm) -> None:
+def test_kills_while_requeueing_at_shutdown_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
     storm.jids = []
     for _ in range(JOBS // 8):
-        storm.jids += stage.push_many("Work", [[random.choice([1, 2])] for _ in range(7)]) + [stage.push("Long")]
+        storm.jids += stage.push_many("Work", [[dice.choice([1, 2])] for _ in range(7)]) + [stage.push("Long")]
 
     def arm(kill: Callable[[int], object]) -> Callable[[WorkerProcess], object]:
         def stop(worker: WorkerProcess) -> None:
             eventually(lambda: len(stuck(worker.pid)) >= 2)
-            stage.proxy.on(requeue_of(stuck(worker.pid)), kill(worker.pid), skip=random.randint(0, 1))
+            stage.proxy.on(requeue_of(stuck(worker.pid)), kill(worker.pid), skip=dice.randint(0, 1))
             worker.send(signal.SIGTERM)
 
         return stop
@@ -103,14 +103,14 @@ def test_kills_while_requeueing_at_shutdown_lose_nothing(stage: Stage, storm: St
 
 
 @pytest.mark.oracle("safety:K8", "reliability:A15")
-def test_kills_on_the_way_to_the_dead_set_lose_nothing(stage: Stage, storm: Storm) -> None:
+def test_kills_on_the_way_to_the_dead_set_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
     storm.jids = stage.push_many("Doomed", [[]] * JOBS, retry=0)
 
     def lay(trap: str) -> Callable[[WorkerProcess], object]:
         return lambda _worker: stage.lay(trap)
 
     def arm(kill: Callable[[int], object]) -> Callable[[WorkerProcess], object]:
-        return lambda worker: stage.proxy.on(bury, kill(worker.pid), skip=random.randint(0, 15))
+        return lambda worker: stage.proxy.on(bury, kill(worker.pid), skip=dice.randint(0, 15))
 
     points = [
         (lay("kill-before-death-handler"), "fail", "private"),
@@ -125,14 +125,14 @@ def test_kills_on_the_way_to_the_dead_set_lose_nothing(stage: Stage, storm: Stor
 
 
 @pytest.mark.oracle("safety:K17", "safety:K18", "reliability:SC2")
-def test_kills_of_a_scheduler_at_work_lose_nothing(stage: Stage, storm: Storm) -> None:
+def test_kills_of_a_scheduler_at_work_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
     storm.jids = stage.push_many("Work", [[1]] * JOBS, spread_interval=25)
 
     def arm(kill: Callable[[int], object]) -> Callable[[WorkerProcess], object]:
         return lambda worker: stage.proxy.on(
             lambda command: promote(command) and bool(stage.redis.zcount("schedule", "-inf", time.time())),
             kill(worker.pid),
-            skip=random.randint(0, 2),
+            skip=dice.randint(0, 2),
         )
 
     before, after = (arm(Kill.before), None, "schedule"), (arm(Kill.after), None, "schedule")

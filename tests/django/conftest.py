@@ -87,10 +87,10 @@ class Project:
         )  # fmt: skip
 
     def start(self, *arguments: str, **wurk: Any) -> subprocess.Popen[bytes]:
-        """Start manage.py; the caller ends it."""
+        """Start manage.py in a process group of its own; the caller ends it."""
         return subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
-            cwd=self.path, env=self.environment(**wurk), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, "manage.py", *arguments], cwd=self.path, env=self.environment(**wurk),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
     def noted(self, name: str = "notes") -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -41,13 +42,13 @@ def push(redis_url: str) -> Any:
 
 @contextmanager
 def running(project: Project, *arguments: str, **wurk: Any) -> Any:
-    """The worker in the background; killed at the end if it is still there."""
+    """The worker in the background; at the end it and its children are killed if they are still there."""
     worker = project.start("wurk", *arguments, **wurk)
     try:
         yield worker
     finally:
         with suppress(ProcessLookupError):
-            worker.kill()
+            os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
 
@@ -150,7 +151,7 @@ def test_a_signal_to_stop_ends_it_with_zero(stop: signal.Signals, project: Proje
 )
 def test_wrong_arguments_are_refused(arguments: list[str], configure: Configure) -> None:
     configure()
-    with pytest.raises(CommandError, match="wurk|argument|Error"):
+    with pytest.raises(CommandError, match=r"wurk|argument|Error"):
         call_command("wurk", *arguments)
 
 
@@ -175,7 +176,7 @@ def test_more_than_one_process_is_refused_with_the_way_out(
     arguments: list[str], wurk: dict[str, Any], configure: Configure
 ) -> None:
     configure(**wurk)
-    with pytest.raises(CommandError, match="start `manage.py wurk` once for each") as caught:
+    with pytest.raises(CommandError, match=r"start `manage\.py wurk` once for each") as caught:
         call_command("wurk", *arguments)
     assert caught.value.returncode == 1
 
@@ -250,11 +251,17 @@ def test_reload_takes_up_changed_code(redis_url: str, tmp_path: Path, push: Any,
         push("noticed.jobs.add", 1, 2)
         wait_for(lambda: copy.noted() == [3], "the first run")
         before = redis.smembers("processes")
-        # when
-        jobs.write_text(jobs.read_text().replace("left + right", "left * right * 100"))
-        wait_for(lambda: redis.smembers("processes") - before, "the process of the new code")
+        # when: more than once, since the reloader may not have seen the first state yet
+        changed = jobs.read_text().replace("left + right", "left * right * 100")
+
+        def change() -> set[bytes]:
+            jobs.write_text(changed)
+            time.sleep(0.5)
+            return redis.smembers("processes") - before
+
+        wait_for(change, "the process of the new code")
         push("noticed.jobs.add", 1, 2)
         # then
         wait_for(lambda: copy.noted() == [3, 200], "the run of the new code")
-        worker.send_signal(signal.SIGINT)
+        os.killpg(worker.pid, signal.SIGINT)
         worker.wait(20)

@@ -108,8 +108,8 @@ WRONG: dict[str, list[Any]] = {
     "LOG_ARGUMENTS": ["no"],
     "LOG_FORMAT": ["xml"],
     "REDIS": [
-        "localhost", "http://localhost", "", 5, {}, {"URL": "http://x"}, {"URL": 5}, {"CACHE": "nowhere"}, {"CACHE": []},
-        {"HOST": "x"}, {"SENTINELS": [["a", 1]]}, {"SENTINELS": [], "MASTER": "m"},
+        "localhost", "http://localhost", "", 5, {}, {"URL": "http://x"}, {"URL": 5}, {"HOST": "x"},
+        {"CACHE": "nowhere"}, {"CACHE": []}, {"SENTINELS": [["a", 1]]}, {"SENTINELS": [], "MASTER": "m"},
         {"SENTINELS": ["a:1"], "MASTER": "m"}, {"SENTINELS": [["a", 1]], "MASTER": 5},
         {"SENTINELS": [["a", 1]], "MASTER": "m", "URL": "http://x"},
     ],

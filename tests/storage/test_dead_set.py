@@ -172,9 +172,7 @@ def test_a_death_is_a_move_that_proves_the_job_is_still_held(redis: redis_py.Red
 
 
 @pytest.mark.parametrize("name", ["dead", "retry"])
-def test_a_set_of_a_wrong_type_keeps_the_job_in_its_private_list(
-    name: str, redis: redis_py.Redis, pool: Redis
-) -> None:
+def test_a_set_of_a_wrong_type_keeps_the_job_in_its_private_list(name: str, redis: redis_py.Redis, pool: Redis) -> None:
     redis.lpush(LANE.private, b"job")
     redis.set(name, "text")
 

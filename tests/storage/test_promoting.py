@@ -18,6 +18,7 @@ from wurk_django.config import Options
 from wurk_django.connection import Redis
 from wurk_django.storage import sorted_sets
 from wurk_django.storage.sorted_sets import Promoted, promote_due
+from wurk_django.wire import MAX_CLAIM_BYTES
 
 OPTIONS = Options()
 promoting = script(sorted_sets._promote.sha.decode())
@@ -141,9 +142,7 @@ def test_garbage_goes_to_the_dead_set_and_keeps_no_job_back(redis: redis_py.Redi
     "queue", ['"a|host|1|nonce|0"', '"a\\u0000b"', '"a\\nb"', '"a\\u0085b"', '""', "5", "[]", "{}", "true",
               '"' + "x" * 201 + '"', '"\\ud800"'],
 )  # fmt: skip
-def test_a_queue_name_that_must_not_become_a_key_buries_its_job(
-    queue: str, redis: redis_py.Redis, pool: Redis
-) -> None:
+def test_a_queue_name_that_must_not_become_a_key_buries_its_job(queue: str, redis: redis_py.Redis, pool: Redis) -> None:
     member = f'{{"class":"x","args":[],"queue":{queue}}}'.encode()
     redis.zadd("retry", {member: 1})
 
@@ -254,5 +253,63 @@ def test_the_dead_set_is_trimmed_when_garbage_comes_in(redis: redis_py.Redis, po
 def test_a_call_handles_no_more_than_its_limit(redis: redis_py.Redis, pool: Redis) -> None:
     redis.zadd("schedule", {b'{"queue":"q","args":[%d]}' % number: number for number in range(7)})
 
-    assert promote_due(pool, "schedule", OPTIONS, limit=5) == Promoted(5, 0, "")
+    assert promote_due(pool, "schedule", OPTIONS, limit=5) == Promoted(5, 0, "", more=True)
     assert redis.zcard("schedule") == 2
+    assert promote_due(pool, "schedule", OPTIONS, limit=5) == Promoted(2, 0, "")
+
+
+@pytest.mark.oracle("safety:S-62")
+def test_a_call_stops_early_when_it_has_moved_many_bytes(redis: redis_py.Redis, pool: Redis) -> None:
+    """Redis serves nobody else while a script runs, so a call is bounded by bytes as well as by members."""
+    large = b'{"queue":"q","args":["%s",%d]}'
+    redis.zadd("schedule", {large % (b"x" * 1_000_000, number): number for number in range(12)})
+
+    calls = [promote_due(pool, "schedule", OPTIONS) for _ in range(3)]
+
+    assert [(call.handled, call.more) for call in calls] == [(5, True), (5, True), (2, False)]
+    assert redis.llen("queue:q") == 12
+
+
+def test_a_member_over_the_size_cap_is_buried_without_being_decoded(redis: redis_py.Redis, pool: Redis) -> None:
+    member = b'{"queue":"q","args":["%s"]}' % (b"x" * MAX_CLAIM_BYTES)
+    redis.zadd("schedule", {member: 1.0})
+
+    assert promote_due(pool, "schedule", OPTIONS).handled == 1
+    assert redis.zcard("dead") == 1
+    assert redis.llen("queue:q") == 0
+
+
+def test_members_that_cannot_move_hide_none_of_those_behind_them(redis: redis_py.Redis, pool: Redis) -> None:
+    redis.set("queue:x", "text")
+    redis.zadd("schedule", {b'{"queue":"x","args":[%d]}' % number: number for number in range(120)})
+    redis.zadd("schedule", {b'{"queue":"y","args":[%d]}' % number: number + 0.5 for number in range(200)})
+
+    assert promote_due(pool, "schedule", OPTIONS) == Promoted(200, 120, "queue:x")
+
+    assert redis.llen("queue:y") == 200
+    assert redis.zcard("schedule") == 120
+
+
+@pytest.mark.oracle("safety:S-04")
+def test_a_member_over_the_cap_goes_to_the_dead_set_undecoded(redis: redis_py.Redis, pool: Redis) -> None:
+    large = b'{"queue":"q","args":["' + b"x" * MAX_CLAIM_BYTES + b'"]}'
+    redis.zadd("schedule", {large: 1, b'{"queue":"q"}': 2})
+
+    first = promote_due(pool, "schedule", OPTIONS)
+    assert (first.handled, first.more) == (1, True)
+    assert promote_due(pool, "schedule", OPTIONS) == Promoted(1, 0, "")
+
+    assert redis.zrange("dead", 0, -1) == [large]
+    assert redis.llen("queue:q") == 1
+
+
+def test_a_call_does_not_hold_redis_for_many_megabytes(redis: redis_py.Redis, pool: Redis) -> None:
+    filler = b"x" * (1 << 20)
+    redis.zadd("schedule", {b'{"queue":"q","args":[%d,"%b"]}' % (number, filler): number for number in range(10)})
+
+    calls = []
+    while (done := promote_due(pool, "schedule", OPTIONS)).more:
+        calls.append(done.handled)
+
+    assert max(calls) <= 4
+    assert redis.llen("queue:q") == 10

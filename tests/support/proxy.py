@@ -185,9 +185,9 @@ class Proxy:
                 continue
             self.accepted += 1
             line = Line(self, client, self.accepted)
-            with self._lock:
+            with self._lock:  # whoever finds it among the lines may join its thread
                 self._lines.add(line)
-            line.thread.start()
+                line.thread.start()
 
 
 def _reset(sock: socket.socket) -> None:

@@ -12,6 +12,7 @@ from tests.worker.rig import Recorder, Rig
 from wurk_django import registry
 from wurk_django.script import Script
 from wurk_django.storage import orphans, processes, queues, sorted_sets
+from wurk_django.worker.reaper import Reaper
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +73,11 @@ def full_server(own_server: RedisServer) -> Iterator[redis_py.Redis]:
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of commands fails at once, without the pauses before its second and third attempt."""
     monkeypatch.setattr("wurk_django.connection.ATTEMPTS", 1)
+
+
+@pytest.fixture
+def reaper(rig: Rig) -> Reaper:
+    """A reaper of the queue `q` that a test lets sweep by hand."""
+    config = rig.config(["q"], reaper_grace=30)
+    config.freeze()
+    return Reaper(config)

@@ -257,7 +257,7 @@ def raws(works: Sequence[Work | None]) -> list[bytes]:
 
 
 def warm(redis: redis_py.Redis, dispatcher: Dispatcher, queue: str, job_s: float = 1.0) -> None:
-    """Run one job through, so that the scripts are loaded, the paused set is known and a job is known to take `job_s`."""
+    """Run one job through: the scripts are loaded, the paused set is known, and a job is known to take `job_s`."""
     enqueue(redis, queue, payload("warm"))
     [work] = take(dispatcher, 1)
     dispatcher.finish(work, job_s)

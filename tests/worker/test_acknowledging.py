@@ -70,9 +70,7 @@ def test_acknowledgements_are_kept_over_an_outage_and_each_is_sent_once_then(
 
 
 @pytest.mark.oracle("reliability:A6")
-def test_a_hard_stop_removes_what_is_finished_and_gives_back_what_still_runs(
-    redis: redis_py.Redis, rig: Rig
-) -> None:
+def test_a_hard_stop_removes_what_is_finished_and_gives_back_what_still_runs(redis: redis_py.Redis, rig: Rig) -> None:
     finished, running = numbered(2)
     waiting = payload("work", "waiting")
     enqueue(redis, "default", finished, running, waiting)

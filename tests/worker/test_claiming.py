@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import redis as redis_py
@@ -91,7 +92,7 @@ def test_without_queues_a_dispatcher_waits_and_does_not_spin(rig: Rig, monkeypat
     dispatcher.quiet()
 
     assert taking.result() is None
-    assert all(later - earlier >= 0.2 for earlier, later in zip(passes, passes[1:], strict=False))
+    assert all(later - earlier >= 0.2 for earlier, later in pairwise(passes))
 
 
 @pytest.mark.oracle("reliability:F2")
@@ -210,9 +211,7 @@ def test_weights_decide_the_share_of_each_queue_also_when_jobs_are_claimed_in_ba
 
 
 @pytest.mark.oracle("reliability:F17")
-def test_twenty_idle_threads_get_twenty_jobs_in_two_round_trips(
-    redis: redis_py.Redis, rig: Rig, proxy: Proxy
-) -> None:
+def test_twenty_idle_threads_get_twenty_jobs_in_two_round_trips(redis: redis_py.Redis, rig: Rig, proxy: Proxy) -> None:
     dispatcher = rig.dispatcher(rig.config(concurrency=20, url=proxy.url, fetch_block=5))
     warm(redis, dispatcher, "default")
     takings = [rig.take_in_thread(dispatcher) for _ in range(20)]
@@ -334,9 +333,7 @@ def test_a_private_list_of_a_wrong_type_is_reported_and_its_jobs_stay_queued(
 
 
 @pytest.mark.oracle("safety:R23")
-def test_acknowledgements_of_other_queues_pass_a_private_list_of_a_wrong_type(
-    redis: redis_py.Redis, rig: Rig
-) -> None:
+def test_acknowledgements_of_other_queues_pass_a_private_list_of_a_wrong_type(redis: redis_py.Redis, rig: Rig) -> None:
     enqueue(redis, "a", payload("work", "a"))
     enqueue(redis, "b", payload("work", "b"))
     dispatcher = rig.dispatcher(rig.config(["a", "b"]))

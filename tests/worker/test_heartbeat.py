@@ -51,9 +51,7 @@ def patient(rig: Rig) -> Patient:
 
 
 @pytest.mark.oracle("core:H1")
-def test_the_first_beat_announces_the_process_and_every_beat_renews_it(
-    redis: redis_py.Redis, patient: Patient
-) -> None:
+def test_the_first_beat_announces_the_process_and_every_beat_renews_it(redis: redis_py.Redis, patient: Patient) -> None:
     patient.beat()
     patient.beat()
 

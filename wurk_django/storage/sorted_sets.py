@@ -13,6 +13,7 @@ from .. import keys
 from ..config import Options
 from ..connection import Redis
 from ..script import Script
+from ..wire import MAX_CLAIM_BYTES
 from .queues import Lane
 
 PROMOTE_BATCH = 500  # members a promotion call handles
@@ -25,11 +26,13 @@ _promote = Script("wurk_django.storage", "promote", "trim")
 
 
 class Promoted(NamedTuple):
-    """What one promotion call did: members handled, due members that had to stay, the key that blocks one of them."""
+    """What one promotion call did: members handled, due members that had to stay, the key that blocks one of them,
+    and whether more may be due."""
 
     handled: int
     stuck: int
     blocked_by: str
+    more: bool = False
 
 
 def schedule(redis: Redis, members: Sequence[tuple[float, bytes]]) -> None:
@@ -70,7 +73,7 @@ def promote_due(
 ) -> Promoted:
     """Move jobs whose time has come from `schedule` or `retry` to their queues, earliest first.
 
-    Fewer handled and stuck together than `limit` means that none is left. Atomic: two schedulers never move the same
+    With `more` the caller goes on, passing over the stuck ones. Atomic: two schedulers never move the same
     job, a crash leaves it in one place, a replay is harmless. Payload bytes stay, but for `enqueued_at`. What is no
     job goes to the dead set byte for byte.
     """
@@ -81,6 +84,9 @@ def promote_due(
         options.wire_timestamps,
         options.dead_timeout_in_seconds,
         options.dead_max_jobs,
+        MAX_CLAIM_BYTES,
     )
-    handled, stuck, blocked_by = _promote.run(redis, (set_name, keys.QUEUES, keys.DEAD), arguments, idempotent=True)
-    return Promoted(handled, stuck, blocked_by.decode("utf-8", "replace"))
+    names = (set_name, keys.QUEUES, keys.DEAD)
+    handled, stuck, blocked_by, early = _promote.run(redis, names, arguments, idempotent=True)
+    more = bool(early) or handled + stuck >= limit
+    return Promoted(handled, stuck, blocked_by.decode("utf-8", "replace"), more)

@@ -38,7 +38,7 @@ class EventLoop:
         task: list[asyncio.Task[Any]] = []
 
         def begin() -> None:
-            created = loop.create_task(coroutine, context=context)
+            created = loop.create_task(_contained(coroutine), context=context)
             task.append(created)
             created.add_done_callback(lambda finished: _copy_outcome(finished, done))
 
@@ -90,12 +90,25 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
+class _EndOfProgram(Exception):
+    """A job raised SystemExit or KeyboardInterrupt; out of a task they would end the loop, and every job on it."""
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _EndOfProgram from error
+
+
 def _copy_outcome(finished: asyncio.Task[Any], done: Future[Any]) -> None:
     if finished.cancelled():
         done.cancel()
         done.set_running_or_notify_cancel()
         return
     error = finished.exception()
+    if isinstance(error, _EndOfProgram):
+        error = error.__cause__
     if error is not None:
         done.set_exception(error)
     else:

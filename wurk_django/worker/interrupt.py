@@ -15,7 +15,8 @@ from contextlib import suppress
 from .control import Shutdown
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
+# The class by its address: as a py_object, the None that takes an exception back would be sent as an object.
+_set_exception.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
 
 
 class Interruptible:
@@ -58,4 +59,4 @@ class Interruptible:
                 with suppress(RuntimeError):  # the event loop has ended, and the wait with it
                     self._cancel()
             else:
-                _set_exception(self._thread, Shutdown)
+                _set_exception(self._thread, id(Shutdown))

@@ -14,6 +14,7 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import Any, Literal
 
 from .. import wire
@@ -25,7 +26,7 @@ from . import identity
 log = logging.getLogger("wurk.job")
 
 MAX_ARGUMENTS = 1024  # characters of arguments in a log line
-SECRET = re.compile(r"passw|secret|token|api_?key|authorization|credential", re.IGNORECASE)
+SECRET = re.compile(r"passw|secret|token|api[-_ ]?key|authorization|credential", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _LEVELS = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50}
 _COLOURS = {"DEBUG": "36", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
@@ -139,7 +140,8 @@ class TextFormatter(_Formatter):
         text = " ".join(f"{name}={escaped(_joined(value))}" for name, value in pairs)
         line = f"{level}{time} {text}: {escaped(self.message(record))}"
         trace = self.trace(record)
-        return f"{line}\n{escaped(trace, keep_lines=True)}" if trace else line
+        # Indented, so that no line of an error's text can pass for a line of the log.
+        return f"{line}\n{indent(escaped(trace, keep_lines=True), '  ')}" if trace else line
 
 
 class JsonFormatter(_Formatter):

@@ -82,7 +82,7 @@ class Scheduler:
                 skip += done.stuck
                 if done.stuck:
                     self._tell_stuck(set_name, done)
-                if done.handled + done.stuck < sorted_sets.PROMOTE_BATCH:
+                if not done.more:
                     break
         except (RedisUnavailable, RedisRefused) as error:
             self._config.report(error, f"promoting due jobs of {set_name}")  # the other set has its turn all the same

@@ -8,7 +8,8 @@
 -- ARGV[4] "seconds" for a float enqueued_at, else whole milliseconds
 -- ARGV[5] dead_timeout_in_seconds
 -- ARGV[6] dead_max_jobs
--- Returns {handled, stuck, key that blocks one of them or ""}. Stuck members stay: the key they must go
+-- ARGV[7] size cap in bytes         a larger member goes to dead undecoded
+-- Returns {handled, stuck, key that blocks one of them or "", 1 if it stopped early because it has moved many bytes}. Stuck members stay: the key they must go
 -- to has a wrong type.
 -- Why a script: a member is removed and pushed in one step, so two schedulers never move the same job and a crash
 -- leaves it in one place. The bytes stay as they are but for `enqueued_at`: Lua would change large numbers.
@@ -78,12 +79,12 @@ local function decode(text)
     return ok and type(job) == 'table' and job or nil
 end
 
-local handled, stuck, stuck_key = 0, 0, ''
-local due = redis.call(
-    'ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', tonumber(ARGV[3]), math.min(tonumber(ARGV[2]), 1000)
-)
-for _, member in ipairs(due) do
-    local job = decode(member)
+local SLICE, BYTES = 50, 4194304 -- what is read at a time, and what one call looks at: it must not hold Redis for long
+local limit, cap = math.min(tonumber(ARGV[2]), 1000), tonumber(ARGV[7])
+local handled, stuck, stuck_key, bytes = 0, 0, '', 0
+
+local function move(member)
+    local job = #member <= cap and decode(member)
     local name = job and job['queue']
     if name == nil or name == cjson.null then
         name = 'default'
@@ -107,4 +108,18 @@ for _, member in ipairs(due) do
         end
     end
 end
-return {handled, stuck, stuck_key}
+
+repeat
+    local due = redis.call(
+        'ZRANGE', KEYS[1], '-inf', now, 'BYSCORE',
+        'LIMIT', tonumber(ARGV[3]) + stuck, math.min(SLICE, limit - handled - stuck)
+    )
+    for _, member in ipairs(due) do
+        bytes = bytes + #member
+        move(member)
+        if bytes >= BYTES then
+            break
+        end
+    end
+until #due == 0 or handled + stuck >= limit or bytes >= BYTES
+return {handled, stuck, stuck_key, bytes >= BYTES and 1 or 0}
