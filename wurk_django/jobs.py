@@ -390,9 +390,10 @@ def keyword_arguments(payload: Payload) -> dict[str, Any]:
     return kwargs if type(kwargs) is dict else {}
 
 
-async def _off_loop(push: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def _off_loop(push: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Push in a thread; under Django in the one that serves the ORM calls, whose transactions the push waits for."""
-    return await configuration.default().off_loop(push, *args, **kwargs)
+    result: R = await configuration.default().off_loop(push, *args, **kwargs)
+    return result
 
 
 def _run_inline(job_class: type[Job], item: dict[str, Any]) -> bool | None:

@@ -92,7 +92,7 @@ def test_keys_come_from_outside_and_are_not_built(path: Path) -> None:
     for match in re.finditer(r"redis\.p?call\('',\s*([^,)]+)", text):
         key = match[1].strip()
         assert ".." not in key
-        assert re.fullmatch(r"KEYS\[[^\]]+\]|[a-z_]+", key) or key == "''", key
+        assert re.fullmatch(r"KEYS\[[^\]]+\]|(?:unpack\()?[a-z_]+|''", key), key
     names = set(re.findall(r"local (\w+) = [^\n]*\.\.", text))
     built = {name for name in names if re.search(rf"redis\.p?call\('',\s*{name}\b", text)}
     assert built == ({"key"} if path.stem in BUILDS_A_KEY else set())

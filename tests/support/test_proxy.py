@@ -368,4 +368,4 @@ def test_closing_the_proxy_leaves_no_thread_and_no_hanging_caller(redis_server: 
 
         hanging.join(5)
         assert not hanging.is_alive()
-        assert not any(line.thread.is_alive() for line in lines)
+        eventually(lambda: not any(line.thread.is_alive() for line in lines))
