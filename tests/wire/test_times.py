@@ -28,6 +28,7 @@ def test_whole_seconds_of_a_sloppy_client_are_no_date_in_1970() -> None:
     ("stored", "seconds"),
     [(0, 0.0), (9_999_999_999, 9_999_999_999.0), (10_000_000_000, 10_000_000.0), (-1.5, -1.5), (-2e10, -2e7), (1, 1.0)],
 )
+@pytest.mark.oracle("core:D1")
 def test_below_ten_to_the_tenth_a_number_is_seconds_and_from_there_milliseconds(stored: float, seconds: float) -> None:
     read = wire.read_time(stored)
     assert read == seconds
@@ -37,6 +38,7 @@ def test_below_ten_to_the_tenth_a_number_is_seconds_and_from_there_milliseconds(
 @pytest.mark.parametrize(
     "stored", [None, True, False, "1796073053", "", [], {}, float("nan"), float("inf"), 10**400, -(10**17), 1e17, b"1"]
 )
+@pytest.mark.oracle("core:D1")
 def test_what_is_no_time_reads_as_none(stored: object) -> None:
     assert wire.read_time(stored) is None
 
