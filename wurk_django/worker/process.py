@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from ..config import Config
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, RedisRefused, RedisUnavailable
 from ..storage import processes, queues
 from ..version import VERSION
 from . import boot, identity, systemd
@@ -33,7 +33,7 @@ def run(config: Config, *, burst: bool = False, on_ready: Callable[[Launcher], o
     launcher = Launcher(config, on_signal=signals.send)
     _refuse_twin(config)
     signals.trap()
-    processes.prune(config.redis)
+    _prune(config)
     if burst:
         launcher.scheduler.enqueue_due()
     launcher.start()
@@ -62,6 +62,13 @@ def _is_drained(config: Config, launcher: Launcher) -> bool:
     """Nothing is queued, claimed or running. Redis knows of a claim before this process has read its answer."""
     lanes = [lane for index, capsule in enumerate(config.capsules.values()) for lane in Lanes(capsule, index).all()]
     return launcher.idle and not queues.unfinished(config.redis, lanes) and launcher.idle
+
+
+def _prune(config: Config) -> None:
+    try:
+        processes.prune(config.redis)
+    except (RedisUnavailable, RedisRefused) as error:
+        log.info("the process set was not tidied up: %s", error)  # another start will do it
 
 
 def _refuse_twin(config: Config) -> None:
