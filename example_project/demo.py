@@ -42,7 +42,6 @@ def run(once: bool) -> int:
 
 
 def _run(once: bool) -> int:
-    settings.VAR.mkdir(exist_ok=True)
     redis = config.default().redis
     redis.execute("PING", idempotent=True)  # the first connection starts the embedded server
     call_command("migrate", verbosity=0)
@@ -51,7 +50,7 @@ def _run(once: bool) -> int:
         print(f"The shop is open at {site.url}", f"  its admin at {site.url}admin/ ({USER} / {PASSWORD})", sep="\n")
         code = _work_off(enqueue(shelves.fill()), worker)
         if not once:
-            print("The shop stays open; Ctrl-C closes it.")
+            print("The shop stays open; Ctrl-C closes it.", flush=True)
             _wait_for_interrupt()
     config.default().reset_redis_pools()
     return code

@@ -7,6 +7,7 @@ from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = BASE_DIR / "example_project" / "var"  # everything that the shop writes: database, files, mail
+VAR.mkdir(exist_ok=True)
 
 DEBUG = True
 SECRET_KEY = "an example, run on your own machine only"

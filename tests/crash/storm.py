@@ -40,7 +40,9 @@ class Death:
     def sums(self) -> dict[tuple[str | None, str], int]:
         """How many jobs it left with each last line at each place."""
         return dict(
-            Counter((self.last[jid].event if jid in self.last else None, place.key) for jid, place in self.places.items())
+            Counter(
+                (self.last[jid].event if jid in self.last else None, place.key) for jid, place in self.places.items()
+            )
         )
 
 
@@ -75,7 +77,9 @@ class Storm:
         assert last.wait() == 0
         self.check_starts()
         self.stage.check_keys()
-        print(f"{len(self.deaths)} kills, {self.repeats} runs repeated, all done {self.recovery_s:.1f} s after the last")
+        print(
+            f"{len(self.deaths)} kills, {self.repeats} runs repeated, all done {self.recovery_s:.1f} s after the last"
+        )
 
     def check_starts(self) -> None:
         """Every attempt was started once, and once more for each death that left it started and unbooked."""

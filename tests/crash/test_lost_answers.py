@@ -96,5 +96,3 @@ def test_a_requeue_that_was_cut_off_at_a_stop_is_repeated_and_leaves_one_copy(fa
     assert worker.wait() == 0
     lost.wait(0)
     assert stage.where(jid) == ["queue:default"]
-
-

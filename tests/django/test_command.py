@@ -17,6 +17,8 @@ import redis as redis_py
 from django.core.management import CommandError, call_command
 
 from tests.django.conftest import CHECKOUT, Configure, Project
+from tests.support import faults
+from tests.support.proxy import Proxy
 from wurk_django.client import Client
 from wurk_django.config import Config
 from wurk_django.connection import RedisOptions
@@ -82,6 +84,22 @@ def test_burst_promotes_what_is_due_first(project: Project, push: Any) -> None:
 
 def test_burst_with_nothing_to_do_exits_at_once(project: Project) -> None:
     assert project.manage("wurk", "--burst").returncode == 0
+
+
+def test_burst_waits_for_a_claim_whose_answer_is_still_on_its_way(project: Project, push: Any, proxy: Proxy) -> None:
+    push("noticed.jobs.add", 1, 2)
+    proxy.on(faults.named("EVALSHA", "EVAL"), faults.Delay(reply_s=0.3), times=None)
+    project.url = proxy.url
+    assert project.manage("wurk", "--burst").returncode == 0
+    assert project.noted() == [3]
+
+
+def test_burst_leaves_a_paused_queue_alone_and_ends(project: Project, push: Any, redis: redis_py.Redis) -> None:
+    push("noticed.jobs.add", 1, 2)
+    redis.sadd("paused", "default")
+    assert project.manage("wurk", "--burst").returncode == 0
+    assert project.noted() == []
+    assert redis.llen("queue:default") == 1
 
 
 def test_burst_serves_the_named_queues_only(project: Project, push: Any, redis: redis_py.Redis) -> None:

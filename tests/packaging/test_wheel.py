@@ -40,12 +40,14 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    tree = folder / "tree"  # a build leaves files beside its sources: not in the checkout
-    shutil.copytree(ROOT / "wurk_django", tree / "wurk_django", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, tree, cwd=folder)
+    """Built as a release is: the source distribution from a clean tree, the wheel from that."""
+    tree, folder = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "tests", "example_project", "wurk_django"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "var"))
+        else:
+            shutil.copy(ROOT / name, tree)
+    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder)
     [built] = folder.glob("wurk_django-*.whl")
     return built
 
@@ -113,6 +115,16 @@ def test_a_fresh_project_checks_clean_and_runs_a_job(python: Path, project: Path
     assert (project / "ran").read_text() == "hello"
     assert redis.llen("queue:fresh") == 0
     assert redis.get("stat:processed") == b"1"
+
+
+def test_the_admin_of_a_fresh_project_misses_no_template(python: Path, project: Path) -> None:
+    run(python, "manage.py", "migrate", "--verbosity", "0", cwd=project)
+    script = (
+        "from django.contrib.auth.models import User; from django.test import Client\n"
+        "browser = Client(HTTP_HOST='localhost'); browser.force_login(User.objects.create_superuser('keeper'))\n"
+        "print(browser.get('/admin/').status_code, Client(HTTP_HOST='localhost').get('/admin/login/').status_code)"
+    )
+    assert run(python, "manage.py", "shell", "-v", "0", "-c", script, cwd=project).split()[-2:] == ["200", "200"]
 
 
 def test_importing_the_package_costs_no_redis_and_no_settings(python: Path, tmp_path: Path) -> None:

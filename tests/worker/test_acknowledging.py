@@ -203,7 +203,7 @@ def test_a_failure_of_a_job_that_was_taken_over_meanwhile_books_nothing(
     manager = rig.manager()
     raw = payload(retry=retry)
     enqueue(redis, "default", raw)
-    wait_for(lambda: private(redis) == [raw])
+    wait_for(lambda: jobs.calls)
     redis.lmove(identity.private_list("default", 0), "queue:elsewhere", "LEFT", "LEFT")
 
     with caplog.at_level(logging.WARNING, "wurk"):

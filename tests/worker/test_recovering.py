@@ -97,6 +97,7 @@ def test_orphans_come_back_while_redis_is_full(full_server: redis_py.Redis, own_
     assert Reaper(config).sweep() == 3
 
 
+@pytest.mark.oracle("safety:S-63")
 @pytest.mark.parametrize("queue", ["q*", "q?", "q[ab]", "q\\", "q^-]"])
 def test_glob_characters_in_a_queue_name_mean_themselves(queue: str, redis: redis_py.Redis, rig: Rig) -> None:
     mine = f"queue:{queue}|elsewhere|4711|ab12cd34ef56|0"
