@@ -12,10 +12,10 @@ from typing import Any
 import redis as redis_py
 
 from tests.crash.ledger import Ledger
+from tests.support.faults import script
 from tests.support.line import Command
 from tests.support.processes import PythonProcess, WorkerProcess, eventually
 from tests.support.proxy import Predicate, Proxy
-from tests.support.faults import script
 from wurk_django.client import Client
 from wurk_django.config import Config
 from wurk_django.connection import RedisOptions

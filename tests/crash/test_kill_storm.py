@@ -80,7 +80,7 @@ def test_kills_while_a_retry_is_booked_lose_nothing(stage: Stage, storm: Storm, 
 def test_kills_while_requeueing_at_shutdown_lose_nothing(stage: Stage, storm: Storm, dice: Random) -> None:
     storm.jids = []
     for _ in range(JOBS // 8):
-        storm.jids += stage.push_many("Work", [[dice.choice([1, 2])] for _ in range(7)]) + [stage.push("Long")]
+        storm.jids += [*stage.push_many("Work", [[dice.choice([1, 2])] for _ in range(7)]), stage.push("Long")]
 
     def arm(kill: Callable[[int], object]) -> Callable[[WorkerProcess], object]:
         def stop(worker: WorkerProcess) -> None:
