@@ -296,7 +296,7 @@ class Dispatcher:
         """Find jobs in our private lists that nobody here holds, and give them back."""
         redis, lanes = self.capsule.redis, self._lanes.all()
         with self._passing:
-            # After a lost answer numbers say nothing: an ack that was applied with it is held here still and hides a job.
+            # After a lost answer numbers say nothing: an ack applied with it is held here still and hides a job.
             suspects = lanes if self._lost_claim else self._holdings.unaccounted(redis, lanes)
             if suspects:
                 self._accept(self._blocks.end())  # a claim that has answered unread would look like a lost one
