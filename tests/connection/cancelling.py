@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
 
 from wurk_django.connection import Redis, RedisOptions
 from wurk_django.errors import RedisUnavailable
@@ -40,6 +41,11 @@ class Asker(threading.Thread):
 
     def run(self) -> None:
         while not self.done:
+            with suppress(Cancelled):  # one that hit the handling of the one before
+                self._survive()
+
+    def _survive(self) -> None:
+        while not self.done:
             try:
                 self._ask()
             except Cancelled:
@@ -60,20 +66,19 @@ def main(url: str, count: int) -> None:
     sys.unraisablehook = lambda _: None  # an interrupt that hit a destructor is of no interest
     threading.excepthook = lambda _: None
     # An interrupt that hits the pool's own bookkeeping may cost a slot.
-    pool = Redis(RedisOptions(url), size=count)
+    pool = Redis(RedisOptions(url), size=10 * count)
     pool.execute("PING")  # imports what a first dial needs: the interpreter's import lock does not bear an interrupt
     askers = [Asker(pool, number) for number in range(THREADS)]
     for asker in askers:
         asker.start()
     deadline = time.monotonic() + PATIENCE_S
-    sent = 0
-    while sent < count and time.monotonic() < deadline:
+    while sum(asker.cancelled for asker in askers) < count and time.monotonic() < deadline:
         for asker in askers:
-            sent += _interrupt(asker.ident or 0, Cancelled)
+            _interrupt(asker.ident or 0, Cancelled)
         time.sleep(0.0005)
     time.sleep(0.05)
     before = [asker.asked for asker in askers]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 10
     while any(asker.asked <= seen for asker, seen in zip(askers, before, strict=True) if asker.is_alive()):
         if time.monotonic() > deadline:
             break

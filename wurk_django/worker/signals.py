@@ -89,8 +89,9 @@ def dump_threads() -> None:
     """Log where every thread stands."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
-        stack = "".join(traceback.format_stack(frame))
-        log.warning("thread %s %s\n%s", ident, names.get(ident, "?"), stack)
+        log.warning("thread %s %s", ident, names.get(ident, "?"))
+        for line in "".join(traceback.format_stack(frame)).splitlines():
+            log.warning("%s", line)
 
 
 def enable_crash_dump() -> None:
