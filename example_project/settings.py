@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import django
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = BASE_DIR / "example_project" / "var"  # everything that the shop writes: database, files, mail
 VAR.mkdir(exist_ok=True)
@@ -67,8 +69,16 @@ LANGUAGE_CODE = "en"
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]  # this project's overrides of the apps' files
 MEDIA_ROOT = VAR / "media"
-EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
-EMAIL_FILE_PATH = VAR / "mail"
+if django.VERSION >= (6, 1):
+    MAILERS = {
+        "default": {
+            "BACKEND": "django.core.mail.backends.filebased.EmailBackend",
+            "OPTIONS": {"file_path": VAR / "mail"},
+        }
+    }
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+    EMAIL_FILE_PATH = VAR / "mail"
 DEFAULT_FROM_EMAIL = "The Example Shop <shop@example.com>"
 
 SHOP_WAREHOUSE_URL = "http://127.0.0.1:9/pick"  # nobody listens there: the demo's job that dies

@@ -189,6 +189,7 @@ class Config:
         self.death_handlers: list[DeathHandler] = []
         self.backtrace_cleaner: Callable[[list[str]], list[str]] = lambda lines: lines
         self.around_job: tuple[Callable[[], object], ...] = ()  # called before and after each run, in its thread
+        self.at_thread_end: tuple[Callable[[], object], ...] = ()  # called by a thread of a worker when it ends
         self.around_coroutine: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None = None
         self.defer: Deferral | None = None
         self.off_loop: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls a push that an event loop waits for

@@ -65,6 +65,7 @@ def install(config: Config) -> None:
     """Make a configuration commit-safe and its runs clean."""
     config.defer = CommitDeferral()
     config.around_job = (close_stale_connections, *((reset_queries,) if settings.DEBUG else ()))
+    config.at_thread_end = (close_connections,)
     config.around_coroutine = with_fresh_connections
     config.off_loop = in_orm_thread
 
@@ -88,6 +89,12 @@ def close_stale_connections() -> None:
             connection.errors_occurred = True  # makes Django ask whether the connection is usable
     _touched.used_at = now
     close_old_connections()
+
+
+def close_connections() -> None:
+    """Close every connection of this thread: a server should not have to find out that the thread is gone."""
+    if _touched.connected:
+        connections.close_all()
 
 
 async def with_fresh_connections(coroutine: Coroutine[Any, Any, Any]) -> Any:

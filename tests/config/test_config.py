@@ -95,16 +95,16 @@ def test_freezing_does_not_pin_connections(live: Config) -> None:
     assert live.redis.execute("PING") == b"PONG"
 
 
-def test_pools_are_made_once_named_and_large_enough(live: Config, redis: redis_py.Redis) -> None:
-    small = live.capsule("small", ["a"], 2)
-    large = live.capsule("large", ["b"], 20)
-    connected = len(redis.client_list())
+def test_pools_are_made_once_named_and_large_enough(proxy: Proxy) -> None:
+    config = Config(redis=RedisOptions(proxy.url))
+    small = config.capsule("small", ["a"], 2)
+    large = config.capsule("large", ["b"], 20)
 
-    assert live.redis is live.redis
+    assert config.redis is config.redis
     assert small.redis is small.redis is not large.redis
-    assert (live.redis.size, small.redis.size, large.redis.size) == (10, 10, 25)
-    assert (live.redis.name, small.redis.name, large.redis.name) == ("internal", "small main", "large main")
-    assert len(redis.client_list()) == connected
+    assert (config.redis.size, small.redis.size, large.redis.size) == (10, 10, 25)
+    assert (config.redis.name, small.redis.name, large.redis.name) == ("internal", "small main", "large main")
+    assert proxy.accepted == 0
 
 
 def test_resetting_closes_the_connections_of_every_pool(live: Config, redis: redis_py.Redis) -> None:

@@ -281,6 +281,19 @@ def test_a_worker_whose_jobs_touch_no_database_never_looks_after_connections(ben
     assert closes == []
 
 
+def test_a_thread_that_ends_closes_its_connections(bench: Bench) -> None:
+    @job(name="connections.leave")
+    def leave() -> None:
+        select()
+        bench.tell(connections["file"])
+
+    leave.perform_async()
+    (connection,) = bench.wait_for(1)
+    assert connection.connection is not None
+    bench.launcher.stop()
+    assert connection.connection is None
+
+
 def test_an_async_jobs_connection_is_looked_after_in_the_thread_of_its_orm_calls(
     bench: Bench, closes: list[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -41,8 +41,10 @@ def odd_jobs(draw: st.DrawFn) -> bytes:
 
 
 @pytest.fixture
-def pool(redis_url: str) -> Redis:
-    return Redis(RedisOptions(redis_url))
+def pool(redis_url: str) -> Iterator[Redis]:
+    pool = Redis(RedisOptions(redis_url))
+    yield pool
+    pool.close()
 
 
 def acknowledge(pool: Redis, raw: bytes) -> None:

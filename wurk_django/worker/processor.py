@@ -54,4 +54,5 @@ class Processor(threading.Thread):
             if self.work is not None:  # this thread dies of a bug; if the job is still ours, reconciling takes it back
                 dispatcher.release(self.work)
                 self.work = None
+            runner.end_thread()
             self._died(self)

@@ -8,7 +8,7 @@ the job is done or its outcome is booked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import registry, wire
@@ -94,14 +94,18 @@ class Runner:
                 call()
         finally:
             thread.leave()
-            self._after()
+            self._clean_up(self._around, "after a job")
 
-    def _after(self) -> None:
-        for hook in self._around:
+    def end_thread(self) -> None:
+        """Let the host clean up after the calling thread, which runs no more jobs."""
+        self._clean_up(self._config.at_thread_end, "at the end of a thread")
+
+    def _clean_up(self, hooks: Iterable[Callable[[], object]], context: str) -> None:
+        for hook in hooks:
             try:
                 hook()
             except Exception as error:  # the host's clean-up; the job's own outcome stands
-                self._config.report(error, "after a job")
+                self._config.report(error, context)
 
     # --- failures -------------------------------------------------------------------------------------------------
 
