@@ -82,7 +82,7 @@ def _in_lasting_thread(start: Callable[[], Process]) -> Process:
     with _mutex:
         if _orders is None:
             _orders = queue.SimpleQueue()
-            threading.Thread(target=_work, args=[_orders], name="wurk-tied-process", daemon=True).start()
+            threading.Thread(target=_work, args=[_orders], name="tied-process", daemon=True).start()
         orders = _orders
     outcome: queue.SimpleQueue[Process | Exception] = queue.SimpleQueue()
 
