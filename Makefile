@@ -26,7 +26,7 @@ check: setup
 	$(BIN)/python -W error -m django check --settings example_project.settings
 
 bench: setup
-	$(BIN)/python -m bench.run $(ARGS)
+	$(BIN)/python -m bench.run --write-docs $(ARGS)
 
 bench-quick: setup
 	$(BIN)/python -m bench.run --quick $(ARGS)
