@@ -137,8 +137,10 @@ class Setter:
         return await _off_loop(self.perform_bulk, args, **controls)
 
     async def aperform_inline(self, *args: Any, **kwargs: Any) -> bool | None:
-        """`perform_inline` in a thread, so that this loop goes on meanwhile."""
-        return await asyncio.to_thread(self.perform_inline, *args, **kwargs)
+        """`perform_inline` in a thread, so that this loop goes on meanwhile; under Django in that of the ORM calls."""
+        if self._job_class.is_async:  # not there: its own loop's ORM calls would wait for the thread it runs in
+            return await asyncio.to_thread(self.perform_inline, *args, **kwargs)
+        return await _off_loop(self.perform_inline, *args, **kwargs)
 
     delay = perform_async
     perform_later = perform_async
@@ -390,9 +392,9 @@ def keyword_arguments(payload: Payload) -> dict[str, Any]:
     return kwargs if type(kwargs) is dict else {}
 
 
-async def _off_loop(push: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Push in a thread; under Django in the one that serves the ORM calls, whose transactions the push waits for."""
-    result: R = await configuration.default().off_loop(push, *args, **kwargs)
+async def _off_loop(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call in a thread; under Django in the one that serves the ORM calls: a push waits for its transactions."""
+    result: R = await configuration.default().off_loop(call, *args, **kwargs)
     return result
 
 

@@ -287,11 +287,11 @@ class Dispatcher:
             self._tending.set()
 
     def _ahead(self) -> int:
-        """How many jobs beyond the idle threads: as many as the busy threads finish within AHEAD_S."""
-        if self._job_s is None:
+        """How many jobs beyond the idle threads: AHEAD_S of measured work, so none where jobs take longer than that."""
+        measured = self._job_s
+        if measured is None:
             return 0
-        busy = max(self.capsule.concurrency - self._idle, 1)
-        return min(int(AHEAD_S * busy / max(self._job_s, 1e-9)), queues.MAX_CLAIM)
+        return int(AHEAD_S / measured) if measured > AHEAD_S / queues.MAX_CLAIM else queues.MAX_CLAIM
 
     def _reconcile(self) -> None:
         """Find jobs in our private lists that nobody here holds, and give them back."""
