@@ -192,7 +192,8 @@ class Config:
         self.at_thread_end: tuple[Callable[[], object], ...] = ()  # called by a thread of a worker when it ends
         self.around_coroutine: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None = None
         self.defer: Deferral | None = None
-        self.off_loop: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls a push that an event loop waits for
+        self.off_loop: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what an event loop waits for
+        self.run_coroutine: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run  # awaits a job that is run inline
         self.component_makers: list[Callable[[Any], tuple[Component, ...]]] = []
         self.capsules: dict[str, Capsule] = {}
         self._redis: Redis | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db import close_old_connections, connections, reset_queries, transaction
 from django.db.backends.signals import connection_created
@@ -68,6 +68,7 @@ def install(config: Config) -> None:
     config.at_thread_end = (close_connections,)
     config.around_coroutine = with_fresh_connections
     config.off_loop = in_orm_thread
+    config.run_coroutine = run_coroutine
 
 
 def watch_connections() -> None:
@@ -111,6 +112,15 @@ async def with_fresh_connections(coroutine: Coroutine[Any, Any, Any]) -> Any:
 async def in_orm_thread(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call from an event loop in the thread that serves its ORM calls: there its transactions are open."""
     return await sync_to_async(call)(*args, **kwargs)
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine from this thread, which serves its ORM calls meanwhile: its open transactions are theirs."""
+
+    async def awaited() -> Any:
+        return await coroutine
+
+    return async_to_sync(awaited)()
 
 
 def _note(**_signal: Any) -> None:

@@ -6,7 +6,6 @@ pushes without blocking the event loop. docs/spec/core.md §2.4.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import types
 from collections.abc import Callable, Iterable
@@ -115,7 +114,7 @@ class Setter:
         """Run the job here, through both middleware chains and a JSON round trip. No Redis, no retry.
 
         True when it ran, None when a middleware stopped it; its error is the caller's. An `async def` job gets an
-        event loop of its own; where one runs already, await `aperform_inline`.
+        event loop; where one runs already, await `aperform_inline`.
         """
         return _run_inline(self._job_class, self._item(args, kwargs, None))
 
@@ -138,8 +137,6 @@ class Setter:
 
     async def aperform_inline(self, *args: Any, **kwargs: Any) -> bool | None:
         """`perform_inline` in a thread, so that this loop goes on meanwhile; under Django in that of the ORM calls."""
-        if self._job_class.is_async:  # not there: its own loop's ORM calls would wait for the thread it runs in
-            return await asyncio.to_thread(self.perform_inline, *args, **kwargs)
         return await _off_loop(self.perform_inline, *args, **kwargs)
 
     delay = perform_async
@@ -410,7 +407,7 @@ def _run_inline(job_class: type[Job], item: dict[str, Any]) -> bool | None:
     def perform_now() -> bool:
         outcome = perform(*payload["args"], **keyword_arguments(payload))
         if job_class.is_async:
-            asyncio.run(outcome)
+            client.config.run_coroutine(outcome)
         return True
 
     token = running.set((payload, payload["queue"]))
