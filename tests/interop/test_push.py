@@ -150,7 +150,7 @@ def test_a_job_running_at_the_stop_of_one_worker_is_run_by_the_other(
     client, other, name = pair
     first: WorkerMaker = RubyWorker if other is DjangoWorker else DjangoWorker
     jid = client.perform_async("Waiting", "release")
-    # One thread: Sidekiq puts the job back while its idle threads still block in BRPOP, and one that takes it is killed.
+    # One thread: Sidekiq puts the job back while idle threads still block in BRPOP, and kills the one that takes it.
     with first(url, concurrency=1, timeout_s=1) as worker:
         wait_for(lambda: int(store.hget(worker.identity, "busy") or 0) == 1, "a busy worker", DEADLINE_S)
         before = wait_for_work(store, worker.identity)
