@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from . import clock, wire
 from . import config as configuration
-from .config import Config
+from .config import ALONE, Config, Replication
 from .connection import Redis, RedisOptions
-from .errors import InvalidJob
+from .errors import InvalidJob, NotReplicated
 from .storage import queues, sorted_sets
 from .wire import Payload
 
@@ -50,7 +50,7 @@ class Client:
 
         `item` has at least `class` (a Job class or a name) and `args` (a list); any other key goes into the payload.
         None: a client middleware stopped it. Raises InvalidJob (nothing was written), RedisRefused (likewise),
-        RedisUnavailable (with a lost answer it may have been written).
+        RedisUnavailable (with a lost answer it may have been written), NotReplicated (it was written).
         """
         payload = self._normalized(item)
         redis = self._redis_for(item)
@@ -103,7 +103,7 @@ class Client:
         finally:
             _via.reset(token)
             if pool is not redis:
-                pool.close()
+                pool.close_idle(0)  # not spent: a push that waits for a commit still needs it
 
     def enqueue(self, job_class: Any, *args: Any) -> str | None:
         """Push one job with these arguments."""
@@ -226,30 +226,83 @@ class Client:
         defer = self.config.defer
         wanted = _steering(item, "on_commit")
         using = _steering(item, "using")
+        replication = self._replication(item)
         if defer is None or not (self.config.options.enqueue_on_commit if wanted is None else wanted):
-            self._raw_push(payloads, redis)
+            self._raw_push(payloads, redis, replication)
         elif defer.is_open(using):
-            fixed = [self._fixed(payload) for payload in payloads]
-            defer.after_commit(lambda: self._raw_push(fixed, redis), using)
+            fixed = [self.fixed(payload) for payload in payloads]
+            defer.after_commit(lambda: self._raw_push(fixed, redis, replication), using)
         else:
-            self._raw_push(payloads, redis)
+            self._raw_push(payloads, redis, replication)
 
-    def _fixed(self, payload: Payload) -> Payload:
+    def _replication(self, item: Mapping[str, Any]) -> Replication:
+        options = self.config.options
+        given = _steering(item, "wait_replicas")
+        replicas = options.push_wait_replicas if given is None else given
+        if not replicas:
+            return ALONE
+        if type(replicas) is not int or replicas < 0:
+            raise InvalidJob(f"wait_replicas must be a whole number, 0 or more, got {wire.shown(replicas)}")
+        return Replication(replicas, options.push_wait_timeout)
+
+    def fixed(self, payload: Payload) -> Payload:
         """The payload as it is now. Refused here, where the caller can see it; what he changes later changes no job."""
         if "at" not in payload:
             payload = {**payload, "enqueued_at": wire.stamp(self.config.options.wire_timestamps)}
         return {**payload, **wire.decode(self._encoded(payload))}
 
-    def _raw_push(self, payloads: list[Payload], redis: Redis) -> None:
+    def _raw_push(self, payloads: list[Payload], redis: Redis, replication: Replication) -> None:
+        if self.config.outage is None:
+            self.write(payloads, redis, replication)
+        else:
+            self.config.outage.push(payloads, redis, replication)
+
+    def write(
+        self,
+        payloads: list[Payload],
+        redis: Redis,
+        replication: Replication = ALONE,
+        written: list[Payload] | None = None,
+    ) -> None:
+        """Send payloads in one round trip, all to queues or all to the schedule. Past middleware, checks and buffer.
+
+        `written` learns which of them are in Redis for certain, also when this raises.
+        """
         if "at" in payloads[0]:
-            sorted_sets.schedule(redis, [(payload["at"], self._encoded(payload)) for payload in payloads])
-            return
+            members = [(payload["at"], self._encoded(payload)) for payload in payloads]
+            copies = sorted_sets.schedule(redis, members, replication)
+            self._note(payloads, written)
+        else:
+            copies = self._write_to_queues(payloads, redis, replication, written)
+        if copies < replication.replicas:
+            jids = [payload["jid"] for payload in payloads]
+            raise NotReplicated(
+                f"Redis has {', '.join(jids[:3])}{', …' if len(jids) > 3 else ''}, but {copies} of"
+                f" {replication.replicas} replicas confirmed within {replication.timeout_s} s: a failover now may lose"
+                " it. Do not push it again, it would run twice; look at the replicas",
+                jids,
+            )
+
+    def _write_to_queues(
+        self, payloads: list[Payload], redis: Redis, replication: Replication, written: list[Payload] | None
+    ) -> int:
         now = wire.stamp(self.config.options.wire_timestamps)
         by_queue: dict[str, list[bytes]] = {}
         for payload in payloads:
             payload["enqueued_at"] = now
             by_queue.setdefault(payload["queue"], []).append(self._encoded(payload))
-        queues.push(redis, by_queue)
+        names: list[str] = []
+        try:
+            return queues.push(redis, by_queue, replication, names)
+        finally:
+            whole = len(names) == len(by_queue)
+            self._note(payloads if whole else [item for item in payloads if item["queue"] in names], written)
+
+    def _note(self, arrived: list[Payload], written: list[Payload] | None) -> None:
+        if written is not None:
+            written += arrived
+        if self.config.counters and arrived:
+            self.config.count("jobs.enqueued", len(arrived))
 
     def _encoded(self, payload: Payload) -> bytes:
         if "at" in payload:

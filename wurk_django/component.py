@@ -57,6 +57,10 @@ class Periodic:
         """True once `stop` was asked for; a long tick looks at it between its steps."""
         return self._done.is_set()
 
+    def sleep(self, seconds: float) -> None:
+        """Rest within a tick; a stop ends it."""
+        self._done.wait(seconds)
+
     def start(self) -> None:
         with self._mutex:
             if self._thread is not None and self._thread.is_alive():

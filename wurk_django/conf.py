@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from . import database, wire
+from . import buffer, database, wire
 from .config import DEFAULT_QUEUE, Config, Options, parse_queues
-from .connection import RedisOptions, redact
+from .connection import READ_TIMEOUT_S, RedisOptions, redact
 from .errors import ConfigurationError
 from .feature import Feature
 
@@ -54,6 +55,14 @@ def _not_negative(value: Any) -> str | None:
     return None if _is_number(value) and value >= 0 else "must be a number, 0 or more"
 
 
+def _at_least(least: float, value: Any) -> str | None:
+    return None if _is_number(value) and value >= least else f"must be a number, {least} or more"
+
+
+def _two_or_more(value: Any) -> str | None:
+    return None if _is_number(value) and value >= 2 else "must be a number, 2 or more"
+
+
 def _count(value: Any) -> str | None:
     return None if type(value) is int and value >= 1 else "must be a whole number, 1 or more"
 
@@ -62,12 +71,22 @@ def _whole(value: Any) -> str | None:
     return None if type(value) is int and value >= 0 else "must be a whole number, 0 or more"
 
 
+def _wait_timeout(value: Any) -> str | None:
+    longest = READ_TIMEOUT_S - 0.5  # the answer must come before the connection gives up
+    good = _is_number(value) and 0.001 <= value <= longest
+    return None if good else f"must be a number of seconds from 0.001 to {longest}"
+
+
 def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be True or False"
 
 
 def _text(value: Any) -> str | None:
     return None if isinstance(value, str) else "must be a text"
+
+
+def _name(value: Any) -> str | None:
+    return None if isinstance(value, str) and value else "must be a text that is not empty"
 
 
 def _texts(value: Any) -> str | None:
@@ -102,6 +121,20 @@ def _capsules(value: Any) -> str | None:
     return None
 
 
+def _topology(value: Any) -> str | None:
+    good = isinstance(value, list | tuple) and value and all(isinstance(slot, Mapping) for slot in value)
+    if not good:
+        return 'must be a list such as [{"COUNT": 2, "QUEUES": ["critical"], "CONCURRENCY": 5}, {"QUEUES": ["low"]}]'
+    wrong = next(filter(None, (_count(slot.get("COUNT", 1)) for slot in value)), None)
+    if wrong:
+        return f"has a COUNT that {wrong}"
+    return _capsules({number: _served_by(slot) for number, slot in enumerate(value, start=1)})
+
+
+def _served_by(slot: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in slot.items() if name != "COUNT"}
+
+
 def _redis(value: Any) -> str | None:
     if value == "embedded":
         return None
@@ -130,6 +163,12 @@ def _sentinels(value: Any) -> str | None:
     return None if good else 'needs SENTINELS such as [["10.0.0.1", 26379]]'
 
 
+def _address(value: Any) -> str | None:
+    port = value.rpartition(":")[2] if isinstance(value, str) else value
+    good = isinstance(value, bool) or (re.fullmatch(r"[0-9]{1,5}", str(port)) and int(port) <= 65535)
+    return None if good else 'must be a port, "host:port", or True for port 7433'
+
+
 def _options_dict(value: Any) -> str | None:
     good = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
     return None if good else 'must be a dict such as {"retry": 5}'
@@ -146,7 +185,20 @@ OPTION_CHECKS: dict[str, Check] = {
     "HEARTBEAT_TTL": _positive,
     "REAPER_INTERVAL": _positive,
     "REAPER_GRACE": _not_negative,
+    "REAPER_WATCH_INTERVAL": _positive,
+    "REAPER_FULL_INTERVAL": _positive,
+    "POISON_LIMIT": _count,
+    "HUNG_TIMEOUT": lambda value: None if value is False else _at_least(20, value),
+    "MAXMEM_MB": _not_negative,
     "FETCH_BLOCK": _positive,
+    "LEADER_KEY": _name,
+    "LEADER_TTL": _positive,
+    "LEADER_INTERVAL": _positive,
+    "HEALTH_CHECK": _address,
+    "HEALTH_METRICS": _flag,
+    "READY_WINDOW": _positive,
+    "MIN_READY": _count,
+    "WEDGED_AFTER": _two_or_more,
     "MAX_RETRIES": _whole,
     "DEAD_MAX_JOBS": _count,
     "DEAD_TIMEOUT_IN_SECONDS": _positive,
@@ -155,6 +207,12 @@ OPTION_CHECKS: dict[str, Check] = {
     "WIRE_TIMESTAMPS": _one_of("milliseconds", "seconds"),
     "ENQUEUE_ON_COMMIT": _flag,
     "REDIS_IDLE_TIMEOUT": _positive,
+    "RELIABLE_PUSH": _flag,
+    "RELIABLE_PUSH_BUFFER": _count,
+    "RELIABLE_PUSH_OVERFLOW": _one_of("raise", "drop_oldest"),
+    "RELIABLE_PUSH_DRAIN_INTERVAL": _not_negative,
+    "PUSH_WAIT_REPLICAS": _whole,
+    "PUSH_WAIT_TIMEOUT": _wait_timeout,
     "DEFAULT_JOB_OPTIONS": _options_dict,
     "LABELS": _texts,
     "TAG": _text,
@@ -171,10 +229,13 @@ OTHER_CHECKS: dict[str, Check] = {
     "QUEUES": _queues,
     "CAPSULES": _capsules,
     "PROCESSES": lambda value: None if value == "auto" else _count(value),
+    "TOPOLOGY": _topology,
     "CLIENT_MIDDLEWARE": _texts,
     "SERVER_MIDDLEWARE": _texts,
     "ERROR_HANDLERS": _texts,
     "DEATH_HANDLERS": _texts,
+    "RECOVERY_CALLBACKS": _texts,
+    "POISON_CALLBACKS": _texts,
     "BACKTRACE_CLEANER": _text,
     "DEMO": _text,
 }
@@ -217,6 +278,9 @@ def problems(given: Mapping[Any, Any]) -> list[Problem]:
                 "Make HEARTBEAT_TTL at least three times HEARTBEAT_INTERVAL.",
             )
         )
+    if "TOPOLOGY" in given and "PROCESSES" in given:
+        message = "WURK has both TOPOLOGY and PROCESSES; TOPOLOGY says how many processes there are."
+        found.append(Problem("wurk_django.E002", message, "Remove PROCESSES."))
     if "REDIS" not in given:
         found.extend(_problems_without_redis(_redis_source(given)))
     return found
@@ -224,12 +288,17 @@ def problems(given: Mapping[Any, Any]) -> list[Problem]:
 
 def load(overrides: Mapping[str, Any] | None = None) -> Config:
     """Build a Config from the settings and what the command line adds. Raises ConfigurationError."""
-    given = read() | {name: value for name, value in (overrides or {}).items() if value is not None}
+    chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
+    given = read() | chosen
+    if "PROCESSES" in chosen:
+        given.pop("TOPOLOGY", None)
     wrong = problems(given)
     if wrong:
         raise ConfigurationError(" ".join(f"{problem.message} {problem.hint}" for problem in wrong))
     config = Config(_options(given), redis_options(given))
     database.install(config)
+    if config.options.reliable_push:
+        buffer.install(config)
     for feature in FEATURES:
         config.install(feature)
     for path in given.get("CLIENT_MIDDLEWARE", ()):
@@ -238,6 +307,8 @@ def load(overrides: Mapping[str, Any] | None = None) -> Config:
         config.server_middleware.add(_import("SERVER_MIDDLEWARE", path))
     config.error_handlers += [_import("ERROR_HANDLERS", path) for path in given.get("ERROR_HANDLERS", ())]
     config.death_handlers += [_import("DEATH_HANDLERS", path) for path in given.get("DEATH_HANDLERS", ())]
+    config.recovery_callbacks += [_import("RECOVERY_CALLBACKS", path) for path in given.get("RECOVERY_CALLBACKS", ())]
+    config.poison_callbacks += [_import("POISON_CALLBACKS", path) for path in given.get("POISON_CALLBACKS", ())]
     if given.get("BACKTRACE_CLEANER"):
         config.backtrace_cleaner = _import("BACKTRACE_CLEANER", given["BACKTRACE_CLEANER"])
     config.capsule("default", given.get("QUEUES", [DEFAULT_QUEUE]), config.options.concurrency)
@@ -246,6 +317,17 @@ def load(overrides: Mapping[str, Any] | None = None) -> Config:
             name, capsule.get("QUEUES", [DEFAULT_QUEUE]), capsule.get("CONCURRENCY", config.options.concurrency)
         )
     return config
+
+
+def load_slots(overrides: Mapping[str, Any]) -> list[Config]:
+    """What each process of `TOPOLOGY` serves; nothing without it, or when the command line says what is served."""
+    chosen = {name: value for name, value in overrides.items() if value is not None}
+    if chosen.keys() & {"QUEUES", "CONCURRENCY", "PROCESSES"}:
+        return []
+    slots = []
+    for slot in read().get("TOPOLOGY", ()):
+        slots += [load({**chosen, **_served_by(slot)})] * slot.get("COUNT", 1)
+    return slots
 
 
 def redis_options(given: Mapping[str, Any]) -> RedisOptions:
@@ -301,8 +383,18 @@ def _options(given: Mapping[str, Any]) -> Options:
         if name in chosen:
             chosen[name] = tuple(chosen[name])
     chosen.setdefault("tag", base_directory().name)
+    chosen.setdefault("maxmem_mb", _maxmem_of_environment())
     defaults = Options()
     return replace(defaults, **chosen, default_job_options=tuple(merged.items()), naive_datetimes=not settings.USE_TZ)
+
+
+def _maxmem_of_environment() -> float | None:
+    text = os.environ.get("WURK_MAXMEM_MB") or os.environ.get("SIDEKIQ_MAXMEM_MB") or ""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 < number < math.inf else None
 
 
 def _import(setting: str, path: str) -> Any:

@@ -15,24 +15,32 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from . import keys
+from .clock import monotonic
 from .component import Component
 from .connection import Redis, RedisOptions, RetryReport
-from .errors import ConfigurationError
+from .errors import ConfigurationError, is_outage
 from .feature import Feature
 from .hooks import Hooks
 from .middleware import Chain
+from .wire import Payload
 
 log = logging.getLogger("wurk")
+_outage_lines = threading.local()  # when this thread last logged one
 
 ErrorHandler = Callable[[BaseException, dict[str, Any]], object]
 DeathHandler = Callable[[dict[str, Any], BaseException], object]
+Counter = Callable[[str, int], object]
+RecoveryCallback = Callable[[dict[str, Any], "Pill | None"], object]
+PoisonCallback = Callable[[dict[str, Any]], object]
 Mode = Literal["strict", "random", "weighted"]
 
 DEFAULT_QUEUE = "default"
 INTERNAL_POOL = 10  # connections for what a process does beside its capsules: pushes, heartbeat, scheduler
 SPARE_CONNECTIONS = 5  # of a capsule's main pool, beyond one for each thread
+OUTAGE_LINE_S = 10.0  # a thread logs no more than one line in this time while Redis does not serve
 MAX_BLOCKED_QUEUES = 8  # queues that an idle capsule waits on at once, each on a connection of its own
 
 
@@ -49,6 +57,35 @@ class Deferral(Protocol):
         """Call `send` when all of them have committed, never if one is rolled back."""
 
 
+class Replication(NamedTuple):
+    """How many replicas a push waits for, and for how long. 0: for none."""
+
+    replicas: int = 0
+    timeout_s: float = 0.0
+
+
+ALONE = Replication()
+
+
+class Outage(Protocol):
+    """Stands between a client and Redis so that pushes survive an outage; set by the room `buffer`."""
+
+    def push(self, payloads: list[Payload], redis: Redis, replication: Replication) -> None:
+        """Send the payloads, or keep them until Redis is back. Raises what the caller must know."""
+
+
+@dataclass(frozen=True)
+class Pill:
+    """A job that was buried because its process died each time. `score` is its place in the dead set, None without."""
+
+    jid: str
+    klass: str
+    count: int
+    queue: str
+    job: bytes
+    score: float | None
+
+
 @dataclass(frozen=True)
 class Options:
     """Every option of the core with its default. Unit: seconds, unless the name says otherwise."""
@@ -62,7 +99,20 @@ class Options:
     heartbeat_ttl: float = 60
     reaper_interval: float = 60
     reaper_grace: float = 30
+    reaper_watch_interval: float = 5
+    reaper_full_interval: float = 3600
+    poison_limit: int = 3
+    hung_timeout: float = 60
+    maxmem_mb: float | None = None
     fetch_block: float = 2
+    leader_key: str = keys.LEADER
+    leader_ttl: float = 30
+    leader_interval: float = 5
+    health_check: bool | int | str | None = None
+    health_metrics: bool = True
+    ready_window: float = 30
+    min_ready: int | None = None
+    wedged_after: float = 30
     max_retries: int = 25
     dead_max_jobs: int = 10_000
     dead_timeout_in_seconds: float = 15_552_000
@@ -71,6 +121,12 @@ class Options:
     wire_timestamps: Literal["milliseconds", "seconds"] = "milliseconds"
     enqueue_on_commit: bool = True
     redis_idle_timeout: float | None = None
+    reliable_push: bool = False
+    reliable_push_buffer: int = 1000
+    reliable_push_overflow: Literal["raise", "drop_oldest"] = "raise"
+    reliable_push_drain_interval: float = 2
+    push_wait_replicas: int = 0
+    push_wait_timeout: float = 1
     default_job_options: tuple[tuple[str, Any], ...] = (("retry", True), ("queue", DEFAULT_QUEUE))
     labels: tuple[str, ...] = ()
     tag: str = ""
@@ -143,8 +199,13 @@ class Capsule:
 
     @property
     def redis(self) -> Redis:
-        """The main pool: acknowledgements, claims, bookings."""
+        """The main pool: bookings, and what is given back at the end."""
         return self._pool("main", self.concurrency + SPARE_CONNECTIONS)
+
+    @property
+    def claims(self) -> Redis:
+        """The dispatcher's pool: claims and acknowledgements. One attempt each, for the next pass is the next."""
+        return self._pool("claims", INTERNAL_POOL, attempts=1)
 
     def reset_redis_pools(self) -> None:
         """Close the connections; the next use opens new ones."""
@@ -161,7 +222,7 @@ class Capsule:
         random.shuffle(shuffled)
         return list(dict.fromkeys(shuffled))
 
-    def _pool(self, purpose: str, size: int) -> Redis:
+    def _pool(self, purpose: str, size: int, **pool_options: int) -> Redis:
         pool = self._pools.get(purpose)
         if pool is None:
             with self._mutex:
@@ -170,6 +231,7 @@ class Capsule:
                     max(size, INTERNAL_POOL),
                     f"{self.name} {purpose}",
                     self.config.on_redis_retry,
+                    **pool_options,
                 )
                 self._pools[purpose] = pool
         return pool
@@ -187,13 +249,19 @@ class Config:
         self.server_middleware: Chain = Chain(self)
         self.error_handlers: list[ErrorHandler] = [log_error]
         self.death_handlers: list[DeathHandler] = []
+        self.recovery_callbacks: list[RecoveryCallback] = []  # for each job that a dead process left behind
+        self.poison_callbacks: list[PoisonCallback] = []
         self.backtrace_cleaner: Callable[[list[str]], list[str]] = lambda lines: lines
         self.around_job: tuple[Callable[[], object], ...] = ()  # called before and after each run, in its thread
         self.at_thread_end: tuple[Callable[[], object], ...] = ()  # called by a thread of a worker when it ends
+        self.before_fork: tuple[Callable[[], object], ...] = ()  # close what children must not inherit
         self.around_coroutine: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None = None
         self.defer: Deferral | None = None
+        self.outage: Outage | None = None
+        self.counters: list[Counter] = []
         self.off_loop: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what an event loop waits for
         self.run_coroutine: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run  # awaits a job that is run inline
+        self.fleet_size = 1  # processes under one parent, this one among them
         self.component_makers: list[Callable[[Any], tuple[Component, ...]]] = []
         self.capsules: dict[str, Capsule] = {}
         self._redis: Redis | None = None
@@ -270,13 +338,23 @@ class Config:
                 with suppress(Exception):  # it may have failed because nothing can be logged
                     log.exception("ERROR HANDLER THREW AN ERROR while it was told of %r", error)
 
+    def count(self, name: str, amount: int = 1) -> None:
+        """Tell every counter that something happened so many times; one that fails is reported."""
+        for counter in self.counters:
+            try:
+                counter(name, amount)
+            except Exception as error:  # an observer must not change the outcome
+                self.report(error, f"counter of {name}")
+
     def on_redis_retry(self, report: RetryReport) -> None:
         """Called for every retry and every refused retry of a block of Redis commands."""
         log.debug("redis %s: attempt %d, retried %s: %s", report.pool, report.attempt, report.retried, report.error)
 
 
 def log_error(error: BaseException, context: dict[str, Any]) -> None:
-    """The default error handler: one line, and the traceback at debug level."""
+    """The default error handler: one line, and the traceback at debug level. While Redis is away: few lines."""
+    if is_outage(error) and not _is_time_for_a_line():
+        return
     where = context.get("context", "")
     payload = context.get("job") or {}
     named = " ".join(f"{key}={payload[key]}" for key in ("class", "jid", "queue") if key in payload)
@@ -288,6 +366,15 @@ def log_error(error: BaseException, context: dict[str, Any]) -> None:
         describe(error),
         exc_info=error if log.isEnabledFor(10) else None,
     )
+
+
+def _is_time_for_a_line() -> bool:
+    """Has this thread said nothing about an outage lately?"""
+    now = monotonic()
+    if now - getattr(_outage_lines, "last", -OUTAGE_LINE_S) < OUTAGE_LINE_S:
+        return False
+    _outage_lines.last = now
+    return True
 
 
 def describe(error: BaseException) -> str:

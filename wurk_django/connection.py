@@ -1,4 +1,4 @@
-"""The one place where Redis clients are made: options, connections, pools, retries, fork safety.
+"""The one place where Redis clients are made: options, pools, retries, fork safety. What runs on one: `session.py`.
 
 redis-py re-sends commands on a broken connection by default, which doubles pushes and strands claims
 (docs/spec/safety.md, fact 1). Here a command is sent once. A block of commands is run again only where a second
@@ -28,17 +28,14 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from redis.retry import Retry
 
 from .errors import ConfigurationError, DialFailed, PoolExhausted, RedisRefused, RedisUnavailable
+from .session import Argument as Argument
+from .session import Command as Command
+from .session import Session as Session
+from .session import pack as pack
+from .session import refusal_of
 from .version import VERSION
 
-_pack_fast: Callable[[tuple[Any, ...]], bytes] | None
-try:
-    from hiredis import pack_command as _pack_fast
-except ImportError:  # the extra [fast] is not installed
-    _pack_fast = None
-
 T = TypeVar("T")
-Argument = bytes | str | int | float
-Command = Sequence[Argument]
 
 CONNECT_TIMEOUT_S: Final = 1.0
 READ_TIMEOUT_S: Final = 2.5
@@ -65,17 +62,6 @@ OURS: Final = frozenset(
         "timeout",
     }
 )
-
-
-def pack(*arguments: Argument) -> bytes:
-    """One command in the Redis protocol. Floats are written in their shortest form that reads back the same."""
-    if _pack_fast is not None:
-        return _pack_fast(arguments)
-    parts = [b"*%d\r\n" % len(arguments)]
-    for argument in arguments:
-        value = argument if type(argument) is bytes else str(argument).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(value), value))
-    return b"".join(parts)
 
 
 # --- Where Redis is ---------------------------------------------------------------------------------------------------
@@ -186,93 +172,10 @@ def _open(
     try:
         connection.connect()
     except (AuthenticationError, BusyLoadingError, ResponseError) as error:
-        raise _refusal(error) from error
+        raise refusal_of(error) from error
     except (RedisError, OSError) as error:
         raise DialFailed(f"cannot connect to Redis: {error}") from error
     return connection
-
-
-def _refusal(error: RedisError) -> RedisRefused:
-    code = getattr(error, "status_code", None)
-    text = str(error)
-    if code is None:
-        first = text.partition(" ")[0]
-        code = first if first.isupper() else "ERR"
-    return RedisRefused(text if text.startswith(code) else f"{code} {text}", code)
-
-
-# --- One connection in use --------------------------------------------------------------------------------------------
-
-
-class Session:
-    """The commands of one block on one connection. Lives for the block; used by one thread."""
-
-    __slots__ = ("_connection", "completed")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.completed = 0  # round trips of this block; 0 means that Redis has applied nothing
-
-    def execute(self, *arguments: Argument) -> Any:
-        """Send one command, return its reply. Raises RedisRefused or RedisUnavailable."""
-        return self.execute_packed(pack(*arguments))
-
-    def execute_packed(self, packed: bytes) -> Any:
-        """Send one command that is packed already, return its reply."""
-        self._send(packed)
-        reply = self._read()
-        self.completed += 1
-        return reply
-
-    def pipeline(self, commands: Iterable[Command]) -> list[Any]:
-        """Send commands together, not atomic. A refused one has its RedisRefused in the place of its reply."""
-        packed = [pack(*command) for command in commands]
-        return self.pipeline_packed(b"".join(packed), len(packed)) if packed else []
-
-    def pipeline_packed(self, packed: bytes, count: int) -> list[Any]:
-        """Send `count` commands that are packed already; replies as `pipeline` gives them."""
-        self._send(packed)
-        replies: list[Any] = []
-        for _ in range(count):
-            try:
-                replies.append(self._read())
-            except RedisRefused as refusal:
-                replies.append(refusal)
-        if not all(isinstance(reply, RedisRefused) for reply in replies):
-            self.completed += 1
-        return replies
-
-    def transaction(self, commands: Sequence[Command]) -> list[Any]:
-        """MULTI, the commands, EXEC in one round trip. Raises the first refusal; then none was applied.
-
-        A command that fails inside EXEC (a wrong type) does not undo the others; its refusal is raised too.
-        """
-        replies = self.pipeline([("MULTI",), *commands, ("EXEC",)])
-        for reply in (*replies[1:-1], replies[-1]):
-            if isinstance(reply, RedisRefused):
-                raise reply
-        results: list[Any] = replies[-1]
-        for result in results:
-            if isinstance(result, ResponseError):
-                raise _refusal(result)
-        return results
-
-    def _send(self, packed: bytes) -> None:
-        if not self._connection.is_connected:  # redis-py would dial again, behind the back of `Redis.run`
-            raise RedisUnavailable("the connection was closed while it was in use")
-        try:
-            self._connection.send_packed_command([packed], check_health=False)
-        except (RedisError, OSError) as error:
-            raise RedisUnavailable(f"Redis went away while a command was sent: {error}") from error
-
-    def _read(self) -> Any:
-        try:
-            # LOADING would disconnect in the middle of a pipeline; after every other error `Redis.run` disconnects.
-            return self._connection.read_response(disconnect_on_error=False)
-        except (AuthenticationError, BusyLoadingError, ResponseError) as error:
-            raise _refusal(error) from error
-        except (RedisError, OSError) as error:
-            raise RedisUnavailable(f"Redis did not answer: {error}") from error
 
 
 # --- Pools ------------------------------------------------------------------------------------------------------------
@@ -295,6 +198,7 @@ class Redis:
     """A pool of connections to one Redis, and the blocks of commands that run on them.
 
     Shared by threads. A fork leaves the child an empty pool: the parent's sockets are closed there, never spoken on.
+    `attempts` says how often a block is tried whose dial fails, or that is idempotent.
     """
 
     def __init__(
@@ -303,11 +207,14 @@ class Redis:
         size: int = 10,
         name: str = "default",
         on_retry: Callable[[RetryReport], None] | None = None,
+        *,
+        attempts: int = ATTEMPTS,
     ) -> None:
         self.options = options
         self.size = size
         self.name = name
         self._on_retry = on_retry
+        self._attempts = attempts
         self._closed = False
         self._free: list[tuple[float, Connection]] = []  # the last one used is taken first
         self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -346,7 +253,9 @@ class Redis:
                 session = Session(connection)
                 try:
                     return block(session)
-                except RedisRefused:
+                except RedisRefused as refusal:
+                    if refusal.code in MOVED_ON:  # before anybody else can take it
+                        connection.disconnect()
                     raise
                 except BaseException:  # cut short, an unread reply may follow: never use it again
                     connection.disconnect()
@@ -354,12 +263,10 @@ class Redis:
                 finally:
                     self._checkin(connection, slots)
             except (RedisUnavailable, RedisRefused) as error:
-                pause_s = _pause_before_retry(error, attempt, session, idempotent)
+                pause_s = self._pause_before_retry(error, attempt, session, idempotent)
                 self._tell(RetryReport(error, attempt, pause_s is not None, self.name))
                 if pause_s is None:
                     raise
-                if isinstance(error, RedisRefused) and session is not None:
-                    session._connection.disconnect()
                 time.sleep(pause_s)
 
     def close(self) -> None:
@@ -429,6 +336,22 @@ class Redis:
             connection.disconnect()
         slots.put(None)  # the one that was taken from: a fork in between has made new ones
 
+    def _pause_before_retry(
+        self, error: Exception, attempt: int, session: Session | None, idempotent: bool
+    ) -> float | None:
+        """Seconds to wait before the block is run again, or None when it must not be."""
+        nothing_applied = session is None or session.completed == 0
+        if isinstance(error, PoolExhausted):
+            may = attempt == 1 and (nothing_applied or idempotent)
+            return random.uniform(0.1, 0.3) if may else None  # noqa: S311  # spread, not secrecy
+        if isinstance(error, RedisRefused):
+            may = error.code in MOVED_ON and (nothing_applied or idempotent)
+            return 0.0 if may and attempt == 1 else None
+        never_sent = session is None and isinstance(error, DialFailed)
+        if attempt < self._attempts and (never_sent or idempotent):
+            return float(0.5 * 2**attempt + random.uniform(0, 0.25))  # noqa: S311
+        return None
+
     def _tell(self, report: RetryReport) -> None:
         if self._on_retry is None:
             return
@@ -451,19 +374,10 @@ def socket_of(connection: Connection) -> Any:
     return connection._sock
 
 
-def _pause_before_retry(error: Exception, attempt: int, session: Session | None, idempotent: bool) -> float | None:
-    """Seconds to wait before the block is run again, or None when it must not be."""
-    nothing_applied = session is None or session.completed == 0
-    if isinstance(error, PoolExhausted):
-        may = attempt == 1 and (nothing_applied or idempotent)
-        return random.uniform(0.1, 0.3) if may else None  # noqa: S311  # spread, not secrecy
-    if isinstance(error, RedisRefused):
-        may = error.code in MOVED_ON and (nothing_applied or idempotent)
-        return 0.0 if may and attempt == 1 else None
-    never_sent = session is None and isinstance(error, DialFailed)
-    if attempt < ATTEMPTS and (never_sent or idempotent):
-        return float(0.5 * 2**attempt + random.uniform(0, 0.25))  # noqa: S311
-    return None
+def close_free_connections() -> None:
+    """Close what nobody uses just now, in every pool: before a fork, so that children inherit nothing."""
+    for pool in list(_pools):
+        pool.close_idle(0)
 
 
 def _after_fork_in_child() -> None:

@@ -7,8 +7,9 @@ connection: asking every time would cost a short job more than all the rest.
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -18,12 +19,62 @@ from django.db.backends.signals import connection_created
 
 from .clock import monotonic
 from .config import Config
+from .hooks import Report
 
 IDLE_S = 30.0  # a connection unused for so long is asked whether it lives, before a job needs it
 
 
+class _Waiting(threading.local):
+    """The pushes of this thread that wait for a commit, by database, and the errors of those that were sent since.
+
+    Weak: a rollback drops its pushes, and the last reference to them, without a word.
+    """
+
+    def __init__(self) -> None:
+        self.pushes: defaultdict[str, weakref.WeakSet[_Push]] = defaultdict(weakref.WeakSet)
+        self.errors: list[Exception] = []
+
+
+class _Push:
+    """One push, at the commit of one database; `missing` are the databases that it waits for.
+
+    An error would keep Django from calling the hooks after it, other pushes among them. So the last push of the
+    transaction raises the first error; every error that is not raised at once goes to `report`.
+    """
+
+    def __init__(
+        self, waiting: _Waiting, alias: str, missing: set[str], send: Callable[[], object], report: Report
+    ) -> None:
+        self._waiting = waiting
+        self._alias = alias
+        self._missing = missing
+        self._send = send
+        self._report = report
+        waiting.pushes[alias].add(self)
+
+    def __call__(self) -> None:
+        waiting = self._waiting
+        waiting.pushes[self._alias].discard(self)
+        self._missing.discard(self._alias)
+        if not self._missing:
+            try:
+                self._send()
+            except Exception as error:  # raised below, once the other pushes of this commit are sent
+                waiting.errors.append(error)
+                if waiting.pushes[self._alias] or len(waiting.errors) > 1:
+                    self._report(error, "push after the commit")
+        if waiting.errors and not waiting.pushes[self._alias]:
+            first = waiting.errors[0]
+            waiting.errors.clear()
+            raise first
+
+
 class CommitDeferral:
     """Holds pushes back until the open transactions have committed (docs: "Commit-safe by default")."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._waiting = _Waiting()
 
     def is_open(self, using: str | None) -> bool:
         """Is this thread inside `atomic()`, of the named database or of any?"""
@@ -34,15 +85,12 @@ class CommitDeferral:
 
         A rollback, of a savepoint too, drops what was registered inside it, and with it the push.
         """
-        waiting = set(self._open_aliases(using))
-
-        def committed(alias: str) -> None:
-            waiting.discard(alias)
-            if not waiting:
-                send()
-
-        for alias in list(waiting):
-            transaction.on_commit(partial(committed, alias), using=alias)
+        missing = set(self._open_aliases(using))
+        for alias in list(missing):
+            if not connections[alias].run_on_commit:  # what still waits belongs to hooks that another's error skipped
+                self._waiting.pushes[alias].clear()
+                self._waiting.errors.clear()
+            transaction.on_commit(_Push(self._waiting, alias, missing, send, self._report), using=alias)
 
     def _open_aliases(self, using: str | None) -> list[str]:
         if using is not None:
@@ -63,9 +111,10 @@ _executors_touched = threading.Event()  # a thread that serves async jobs has op
 
 def install(config: Config) -> None:
     """Make a configuration commit-safe and its runs clean."""
-    config.defer = CommitDeferral()
+    config.defer = CommitDeferral(config.report)
     config.around_job = (close_stale_connections, *((reset_queries,) if settings.DEBUG else ()))
     config.at_thread_end = (close_connections,)
+    config.before_fork = (connections.close_all,)
     config.around_coroutine = with_fresh_connections
     config.off_loop = in_orm_thread
     config.run_coroutine = run_coroutine

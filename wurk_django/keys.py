@@ -14,12 +14,15 @@ DEAD = "dead"
 PROCESSES = "processes"
 PROCESS_CLEANUP = "process_cleanup"
 LEADER = "dear-leader"
+LEADER_TERMS = "leader-token"
 STAT_PROCESSED = "stat:processed"
 STAT_FAILED = "stat:failed"
 
 QUEUE_PREFIX = "queue:"
 RECOVERED_PREFIX = "super_fetch:recovered:"
 REAPER_LOCK_PREFIX = "super_fetch:reaper:"
+REAPER_WATCH = REAPER_LOCK_PREFIX + "watch"
+REAPER_FULL = REAPER_LOCK_PREFIX + "full"
 
 
 def queue(name: str) -> str:
@@ -63,3 +66,18 @@ def per_day(stat: str, date: str) -> str:
 def reaper_lock(queues_digest: str) -> str:
     """Held by the process that sweeps this set of queues in this interval."""
     return REAPER_LOCK_PREFIX + queues_digest
+
+
+def reaper_boot_lock(queues_digest: str) -> str:
+    """Held by the one that looks, of the processes with these queues that start together."""
+    return f"{REAPER_LOCK_PREFIX}{queues_digest}:boot"
+
+
+def deploy_marks(date: str) -> str:
+    """The deploy marks of one UTC day; `date` is YYYYMMDD."""
+    return f"{date}-marks"
+
+
+def deploy_lock(label: str) -> str:
+    """Held for a minute by the first machine that marks this deployment."""
+    return f"deploylock-{label}"

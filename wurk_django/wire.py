@@ -33,8 +33,11 @@ SECONDS_BELOW: Final = 1e10  # a smaller number is seconds, a larger one millise
 
 #: Options of a push that steer the client and never reach Redis.
 CONTROL_KEYS: Final = frozenset(
-    {"sync", "wait", "wait_until", "pool", "client_class", "batch_size", "spread_interval", "using", "on_commit"}
-)
+    {
+        "sync", "wait", "wait_until", "pool", "client_class", "batch_size", "spread_interval", "using", "on_commit",
+        "wait_replicas",
+    }
+)  # fmt: skip
 
 
 class KnownFields(TypedDict, total=False):

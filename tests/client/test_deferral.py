@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis as redis_py
 
 from tests.client.conftest import Stored
 from wurk_django import wire
@@ -182,5 +183,17 @@ def test_a_push_is_sent_to_the_redis_it_was_made_for(
 
     with Client.via(elsewhere.redis):
         transactions.commit()
+
+    assert len(stored.queue()) == 1
+
+
+def test_a_push_to_a_client_of_the_users_is_sent_though_its_block_has_ended(
+    client: Client, transactions: Transactions, stored: Stored, redis: redis_py.Redis
+) -> None:
+    transactions.open.add("default")
+    with Client.via(redis):
+        client.push({"class": "Foo", "args": []})
+
+    transactions.commit()
 
     assert len(stored.queue()) == 1

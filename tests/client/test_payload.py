@@ -117,7 +117,7 @@ def test_jids_are_24_hexadecimal_digits_and_never_repeat(client: Client) -> None
 def test_control_keys_never_reach_redis(client: Client, stored: Stored, config: Config) -> None:
     controls = {
         "sync": False, "wait": 5, "wait_until": 5, "pool": config.redis, "client_class": Client, "batch_size": 5,
-        "spread_interval": 5, "using": "default", "on_commit": False,
+        "spread_interval": 5, "using": "default", "on_commit": False, "wait_replicas": 0,
     }  # fmt: skip
     assert controls.keys() == wire.CONTROL_KEYS
 

@@ -100,6 +100,7 @@ def test_an_error_of_a_tick_is_reported_and_the_loop_goes_on(make: Callable[...,
     assert reported == [("KeyError('boom')", "test")]
 
 
+@pytest.mark.oracle("reliability:SW12")
 def test_a_wedged_tick_is_left_behind_and_a_later_start_does_not_double_it(
     make: Callable[..., Periodic], caplog: pytest.LogCaptureFixture
 ) -> None:

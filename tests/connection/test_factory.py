@@ -17,8 +17,9 @@ CONSTRUCTORS = {
     "Connection", "SSLConnection", "UnixDomainSocketConnection", "from_url", "from_pool", "get_redis_connection",
     "Valkey", "create_connection",
 }  # fmt: skip
-#: Uses that are none: the supervisor of the embedded server asks it for a PING, before there is a Redis to speak of.
-KNOWN = {"embedded.py": {"create_connection"}}
+#: Uses that are none: the supervisor of the embedded server asks it for a PING, before there is a Redis to speak of; a
+#: health probe asks a worker.
+KNOWN = {"embedded.py": {"create_connection"}, "health.py": {"create_connection"}}
 
 
 def sources() -> list[Path]:

@@ -34,7 +34,7 @@ READS = {
     "live owners": lambda pool: processes.live_owners(pool),
     "is alive": lambda pool: processes.is_alive(pool, LIVE),
     "process count": lambda pool: processes.count(pool),
-    "scan": lambda pool: list(orphans.private_lists(pool, "q")),
+    "scan": lambda pool: list(orphans.private_lists(pool)),
     "idle time": lambda pool: orphans.idle_seconds(pool, LANE.private),
     "newest": lambda pool: orphans.newest(pool, LANE.private),
 }
@@ -44,7 +44,7 @@ REPEATED = {
     "requeue": lambda pool: queues.requeue(pool, [(LANE, JOB)]),
     "retry": lambda pool: sorted_sets.book_retry(pool, LANE, COUNTER, JOB, JOB, 5),
     "death": lambda pool: sorted_sets.bury(pool, LANE, COUNTER, JOB, JOB, OPTIONS),
-    "drain": lambda pool: orphans.drain(pool, LANE.private, "q", None, [JOB]),
+    "drain": lambda pool: orphans.drain(pool, LANE.private, "q", None, [JOB], [COUNTER], 3),
     "schedule": lambda pool: sorted_sets.schedule(pool, [(5.0, JOB)]),
     "promote": lambda pool: sorted_sets.promote_due(pool, "retry", OPTIONS),
     "kill": lambda pool: sorted_sets.kill(pool, JOB, OPTIONS),

@@ -2,60 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-import redis as redis_py
 
 from tests.connection.conftest import wait_for
-from tests.support.servers import RedisServer, _free_port, find_program
-from wurk_django import tied_process
+from tests.connection.sentinel import Sentinel
+from tests.support.servers import RedisServer, _free_port
 from wurk_django.connection import Redis, RedisOptions, RetryReport
 from wurk_django.errors import DialFailed
-
-
-class Sentinel:
-    """A real sentinel that watches a primary under the name `main`, and a replica under the name `stale`."""
-
-    def __init__(self, primary: int, replica: int, directory: Path) -> None:
-        self.port = _free_port()
-        path = directory / "sentinel.conf"
-        watched = {"main": primary, "stale": replica}
-        lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {directory}", "protected-mode no"]
-        for name, port in watched.items():
-            lines += [
-                f"sentinel monitor {name} 127.0.0.1 {port} 1",
-                f"sentinel down-after-milliseconds {name} 60000",
-                f"sentinel failover-timeout {name} 5000",
-            ]
-        path.write_text("\n".join(lines) + "\n")
-        self._process = tied_process.spawn(
-            [str(find_program()), str(path), "--sentinel"],
-            signum=signal.SIGKILL,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ),
-        )
-        wait_for(self._answers, what="the sentinel")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def execute(self, *command: str) -> object:
-        with redis_py.Redis(port=self.port, protocol=2, socket_timeout=5) as client:
-            return client.execute_command(*command)
-
-    def _answers(self) -> bool:
-        try:
-            return self.execute("PING") is not None
-        except redis_py.RedisError:
-            return False
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +31,7 @@ def replica(primary: RedisServer) -> Iterator[RedisServer]:
 def sentinel(
     primary: RedisServer, replica: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sentinel]:
-    sentinel = Sentinel(primary.port, replica.port, tmp_path_factory.mktemp("sentinel"))
+    sentinel = Sentinel({"main": primary.port, "stale": replica.port}, tmp_path_factory.mktemp("sentinel"))
     yield sentinel
     sentinel.close()
 

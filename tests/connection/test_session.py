@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.faults import anything
 from tests.support.proxy import Proxy
-from wurk_django import connection
+from wurk_django import connection, session
 from wurk_django.connection import Redis, Session
 from wurk_django.errors import RedisRefused
 
@@ -27,11 +27,11 @@ def test_a_command_is_packed_as_redis_reads_it() -> None:
 @given(st.lists(arguments, min_size=1))
 def test_with_and_without_hiredis_the_bytes_are_the_same(given: list[Any]) -> None:
     fast = connection.pack(*given)
-    packer, connection._pack_fast = connection._pack_fast, None
+    packer, session._pack_fast = session._pack_fast, None
     try:
         assert connection.pack(*given) == fast
     finally:
-        connection._pack_fast = packer
+        session._pack_fast = packer
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

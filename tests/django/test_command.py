@@ -187,18 +187,6 @@ def test_help_tells_every_option_and_exits_with_zero(project: Project) -> None:
         assert option in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "wurk"), [(["-p", "2"], {}), ([], {"PROCESSES": 2}), ([], {"PROCESSES": "auto"})]
-)
-def test_more_than_one_process_is_refused_with_the_way_out(
-    arguments: list[str], wurk: dict[str, Any], configure: Configure
-) -> None:
-    configure(**wurk)
-    with pytest.raises(CommandError, match=r"start `manage\.py wurk` once for each") as caught:
-        call_command("wurk", *arguments)
-    assert caught.value.returncode == 1
-
-
 def test_one_process_on_the_command_line_comes_before_the_settings(
     project: Project,
 ) -> None:

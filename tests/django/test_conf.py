@@ -10,6 +10,7 @@ import pytest
 
 from tests.django.conftest import Configure
 from wurk_django import conf, config, embedded
+from wurk_django.buffer import PushBuffer
 from wurk_django.config import Config, Options, log_error
 from wurk_django.errors import ConfigurationError
 
@@ -47,6 +48,9 @@ ARRIVALS: dict[str, tuple[Any, Callable[[Config], Any], Any]] = {
     "HEARTBEAT_TTL": (33, lambda c: c.options.heartbeat_ttl, 33),
     "REAPER_INTERVAL": (1.5, lambda c: c.options.reaper_interval, 1.5),
     "REAPER_GRACE": (0, lambda c: c.options.reaper_grace, 0),
+    "REAPER_WATCH_INTERVAL": (2, lambda c: c.options.reaper_watch_interval, 2),
+    "REAPER_FULL_INTERVAL": (600, lambda c: c.options.reaper_full_interval, 600),
+    "POISON_LIMIT": (5, lambda c: c.options.poison_limit, 5),
     "FETCH_BLOCK": (0.2, lambda c: c.options.fetch_block, 0.2),
     "MAX_RETRIES": (0, lambda c: c.options.max_retries, 0),
     "DEAD_MAX_JOBS": (7, lambda c: c.options.dead_max_jobs, 7),
@@ -56,6 +60,12 @@ ARRIVALS: dict[str, tuple[Any, Callable[[Config], Any], Any]] = {
     "WIRE_TIMESTAMPS": ("seconds", lambda c: c.options.wire_timestamps, "seconds"),
     "ENQUEUE_ON_COMMIT": (False, lambda c: c.options.enqueue_on_commit, False),
     "REDIS_IDLE_TIMEOUT": (60, lambda c: c.options.redis_idle_timeout, 60),
+    "RELIABLE_PUSH": (True, lambda c: isinstance(c.outage, PushBuffer), True),
+    "RELIABLE_PUSH_BUFFER": (7, lambda c: c.options.reliable_push_buffer, 7),
+    "RELIABLE_PUSH_OVERFLOW": ("drop_oldest", lambda c: c.options.reliable_push_overflow, "drop_oldest"),
+    "RELIABLE_PUSH_DRAIN_INTERVAL": (0.5, lambda c: c.options.reliable_push_drain_interval, 0.5),
+    "PUSH_WAIT_REPLICAS": (2, lambda c: c.options.push_wait_replicas, 2),
+    "PUSH_WAIT_TIMEOUT": (0.2, lambda c: c.options.push_wait_timeout, 0.2),
     "DEFAULT_JOB_OPTIONS": (
         {"retry": 5},
         lambda c: dict(c.options.default_job_options),
@@ -68,6 +78,16 @@ ARRIVALS: dict[str, tuple[Any, Callable[[Config], Any], Any]] = {
     "SKIP_DEFAULT_JOB_LOGGING": (True, lambda c: c.options.skip_default_job_logging, True),
     "LOG_ARGUMENTS": (True, lambda c: c.options.log_arguments, True),
     "LOG_FORMAT": ("json", lambda c: c.options.log_format, "json"),
+    "HUNG_TIMEOUT": (False, lambda c: c.options.hung_timeout, False),
+    "MAXMEM_MB": (300, lambda c: c.options.maxmem_mb, 300),
+    "LEADER_KEY": ("python-leader", lambda c: c.options.leader_key, "python-leader"),
+    "LEADER_TTL": (2.5, lambda c: c.options.leader_ttl, 2.5),
+    "LEADER_INTERVAL": (0.5, lambda c: c.options.leader_interval, 0.5),
+    "HEALTH_CHECK": ("127.0.0.1:9000", lambda c: c.options.health_check, "127.0.0.1:9000"),
+    "HEALTH_METRICS": (False, lambda c: c.options.health_metrics, False),
+    "READY_WINDOW": (12, lambda c: c.options.ready_window, 12),
+    "MIN_READY": (3, lambda c: c.options.min_ready, 3),
+    "WEDGED_AFTER": (7, lambda c: c.options.wedged_after, 7),
     "REDIS": ({"URL": "redis://example.com:1/2"}, lambda c: c.redis_options.describe(), "redis://example.com:1/2"),
     "QUEUES": (["a,2", "b"], lambda c: c.capsules["default"].queues.weights, {"a": 2, "b": 0}),
     "CAPSULES": ({"slow": {"QUEUES": ["z"]}}, lambda c: list(c.capsules), ["default", "slow"]),
@@ -75,10 +95,12 @@ ARRIVALS: dict[str, tuple[Any, Callable[[Config], Any], Any]] = {
     "SERVER_MIDDLEWARE": ([f"{HERE}.Passing"], lambda c: Passing in c.server_middleware, True),
     "ERROR_HANDLERS": ([f"{HERE}.on_error"], lambda c: c.error_handlers, [log_error, on_error]),
     "DEATH_HANDLERS": ([f"{HERE}.on_death"], lambda c: c.death_handlers, [on_death]),
+    "RECOVERY_CALLBACKS": ([f"{HERE}.on_death"], lambda c: c.recovery_callbacks, [on_death]),
+    "POISON_CALLBACKS": ([f"{HERE}.on_death"], lambda c: c.poison_callbacks, [on_death]),
     "BACKTRACE_CLEANER": (f"{HERE}.clean", lambda c: c.backtrace_cleaner, clean),
 }
 #: Read by the command, not by the Config: tested with it.
-OF_THE_COMMAND = {"PROCESSES", "DEMO"}
+OF_THE_COMMAND = {"PROCESSES", "TOPOLOGY", "DEMO"}
 
 WRONG: dict[str, list[Any]] = {
     "CONCURRENCY": [0, -1, 2.5, "5", True],
@@ -90,7 +112,20 @@ WRONG: dict[str, list[Any]] = {
     "HEARTBEAT_TTL": [0, "60"],
     "REAPER_INTERVAL": [0],
     "REAPER_GRACE": [-0.5],
+    "REAPER_WATCH_INTERVAL": [0],
+    "REAPER_FULL_INTERVAL": [0, "3600"],
+    "POISON_LIMIT": [0, 1.5],
+    "HUNG_TIMEOUT": [0, 19, True, "60"],
+    "MAXMEM_MB": [-1, "300"],
     "FETCH_BLOCK": [0],
+    "LEADER_KEY": ["", 5],
+    "LEADER_TTL": [0, "30"],
+    "LEADER_INTERVAL": [0],
+    "HEALTH_CHECK": [-1, 70000, "", "host:", "host:x", 1.5, []],
+    "HEALTH_METRICS": ["yes"],
+    "READY_WINDOW": [0],
+    "MIN_READY": [0, 1.5],
+    "WEDGED_AFTER": [0, 1.9, "30"],
     "MAX_RETRIES": [-1, 1.5, True],
     "DEAD_MAX_JOBS": [0],
     "DEAD_TIMEOUT_IN_SECONDS": [0],
@@ -99,6 +134,12 @@ WRONG: dict[str, list[Any]] = {
     "WIRE_TIMESTAMPS": ["ms"],
     "ENQUEUE_ON_COMMIT": ["yes", 1],
     "REDIS_IDLE_TIMEOUT": [0],
+    "RELIABLE_PUSH": [1, "on"],
+    "RELIABLE_PUSH_BUFFER": [0, 1.5],
+    "RELIABLE_PUSH_OVERFLOW": ["block"],
+    "RELIABLE_PUSH_DRAIN_INTERVAL": [-1],
+    "PUSH_WAIT_REPLICAS": [-1, 1.5, True],
+    "PUSH_WAIT_TIMEOUT": [0, -1, 2.5, "1"],
     "DEFAULT_JOB_OPTIONS": [["retry"], {1: 2}],
     "LABELS": ["blue", [1]],
     "TAG": [5],
@@ -116,10 +157,13 @@ WRONG: dict[str, list[Any]] = {
     "QUEUES": ["default", [], [""], [5], ["a|b"], ["x" * 201], ["new\nline"], [[]]],
     "CAPSULES": [["slow"], {"slow": {"THREADS": 1}}, {"slow": {"CONCURRENCY": 0}}, {"slow": {"QUEUES": []}}, {"s": 5}],
     "PROCESSES": [0, "many", 1.5],
+    "TOPOLOGY": [[], {}, ["a"], [{"COUNT": 0}], [{"QUEUES": []}], [{"CONCURRENCY": 0}], [{"PROCESSES": 2}]],
     "CLIENT_MIDDLEWARE": ["a.B", [5]],
     "SERVER_MIDDLEWARE": ["a.B"],
     "ERROR_HANDLERS": ["a.b"],
     "DEATH_HANDLERS": ["a.b"],
+    "RECOVERY_CALLBACKS": ["a.b"],
+    "POISON_CALLBACKS": [[5]],
     "BACKTRACE_CLEANER": [5],
     "DEMO": [5],
 }  # fmt: skip

@@ -64,7 +64,7 @@ def bury(pool: Redis, raw: bytes) -> None:
 
 
 def drain(pool: Redis, raw: bytes) -> None:
-    assert orphans.drain(pool, LANE.private, "q", None, [raw]) == 1
+    assert orphans.drain(pool, LANE.private, "q", None, [raw], [""], 3) == [orphans.Fate.MOVED]
 
 
 @pytest.mark.oracle("safety:S-11")
