@@ -120,7 +120,7 @@ def test_a_trim_that_is_cut_removes_by_both_limits_or_by_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     redis.script_load(sorted_sets._trim.source)
-    monkeypatch.setattr("wurk_django.connection.ATTEMPTS", 1)
+    monkeypatch.setattr(broken_line, "_attempts", 1)
     redis.zadd("dead", {b"aged": 1})
     fill(redis, 5)
     proxy.on(script(sorted_sets._trim.sha.decode()), fault)

@@ -203,16 +203,38 @@ def test_the_scheduler_moves_every_payload_and_writes_into_no_private_list(
 
 
 @pytest.mark.oracle("safety:S-08", "safety:S-11")
-def test_the_reaper_brings_every_payload_back_as_it_is(redis: redis_py.Redis, reaper: Reaper, rig: Rig) -> None:
+def test_the_reaper_brings_every_payload_back_as_it_is(redis: redis_py.Redis, rig: Rig) -> None:
     payloads = list(CORPUS.values())
+    config = rig.config(["q"], poison_limit=len(payloads))  # most of them have one jid
+    config.freeze()
     for raw in payloads:
         redis.lpush(FOREIGN, raw)
     left_behind(redis, FOREIGN, count=0)
 
-    assert reaper.sweep() == len(payloads)
+    assert Reaper(config).sweep() == len(payloads)
 
     assert queued(redis, "q") == payloads
     assert rig.errors == []
+
+
+@pytest.mark.oracle("safety:S-08", "safety:S-11")
+def test_the_reaper_buries_every_payload_that_has_come_back_too_often_and_forges_no_log_line(
+    redis: redis_py.Redis, rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = rig.config(["q"])
+    config.freeze()
+    named = [raw for raw in CORPUS.values() if b"c0ffee00c0ffee00c0ffee00" in raw and len(raw) < 100_000]
+    redis.set("super_fetch:recovered:c0ffee00c0ffee00c0ffee00", 3)
+    for raw in named:
+        redis.lpush(FOREIGN, raw)
+    left_behind(redis, FOREIGN, count=0)
+
+    Reaper(config).sweep()
+
+    assert redis.zcard("dead") > len(named) / 2
+    assert redis.zcard("dead") + redis.llen("queue:q") == len(named)
+    lines = [record.getMessage() for record in caplog.records]
+    assert not [line for line in lines if any(ord(character) < 32 for character in line)]
 
 
 @pytest.mark.oracle("safety:S-11")

@@ -20,7 +20,8 @@ from tests.worker.rig import Rig, enqueue, numbered, queued, take
 from wurk_django import keys
 from wurk_django.storage import orphans
 from wurk_django.worker import identity
-from wurk_django.worker.reaper import Owner, Reaper, read_any_owner, read_owner
+from wurk_django.worker.owners import Owner, read_any_owner, read_owner
+from wurk_django.worker.reaper import Reaper
 
 draining = script(orphans._drain.sha.decode())
 
@@ -243,7 +244,7 @@ def test_where_the_server_tells_no_idle_times_the_reaper_uses_its_own_clock(
     reaper = Reaper(config)
     now = time.monotonic()
     clock = [now]
-    monkeypatch.setattr("wurk_django.worker.reaper.monotonic", lambda: clock[0])
+    monkeypatch.setattr("wurk_django.worker.verdict.monotonic", lambda: clock[0])
 
     assert reaper.sweep() == 0, "remembered"
     clock[0] = now + 29
@@ -260,9 +261,9 @@ def test_where_the_server_tells_no_idle_times_the_reaper_uses_its_own_clock(
 def test_a_full_memory_of_judged_lists_is_forgotten_and_only_delays(
     redis: redis_py.Redis, rig: Rig, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wurk_django.worker.reaper.MAX_REMEMBERED", 3)
+    monkeypatch.setattr("wurk_django.worker.verdict.MAX_REMEMBERED", 3)
     clock = [time.monotonic()]
-    monkeypatch.setattr("wurk_django.worker.reaper.monotonic", lambda: clock[0])
+    monkeypatch.setattr("wurk_django.worker.verdict.monotonic", lambda: clock[0])
     proxy.on(named("OBJECT"), Answer("ERR an LFU policy is selected"), times=None)
     reaper = reaper_behind(rig, proxy)
     lists = [f"queue:q|elsewhere|{number}|ab12cd34ef56|0" for number in range(4)]
