@@ -61,6 +61,12 @@ def spawn(argv: Sequence[str], *, signum: int = signal.SIGTERM, **options: Any) 
     return process
 
 
+def owns(pid: int) -> bool:
+    """Is this one of the processes that `spawn` has started?"""
+    with _mutex:
+        return any(process.pid == pid for process in _owned)
+
+
 def _start(argv: Sequence[str], options: dict[str, Any]) -> Process:
     return subprocess.Popen(argv, start_new_session=True, **options)
 

@@ -10,6 +10,7 @@ import redis as redis_py
 from tests.support.servers import RedisServer
 from tests.worker.rig import Recorder, Rig
 from wurk_django import registry
+from wurk_django.connection import Redis
 from wurk_django.script import Script
 from wurk_django.storage import orphans, processes, queues, sorted_sets
 from wurk_django.worker.reaper import Reaper
@@ -72,7 +73,7 @@ def full_server(own_server: RedisServer) -> Iterator[redis_py.Redis]:
 @pytest.fixture
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of commands fails at once, without the pauses before its second and third attempt."""
-    monkeypatch.setattr("wurk_django.connection.ATTEMPTS", 1)
+    monkeypatch.setitem(Redis.__init__.__kwdefaults__, "attempts", 1)
 
 
 @pytest.fixture

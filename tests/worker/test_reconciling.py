@@ -33,7 +33,7 @@ dispatching = script(queues._dispatch.sha.decode())
 
 @pytest.fixture(autouse=True)
 def _short_outages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wurk_django.worker.dispatcher.OUTAGE_PAUSE_S", 0.1)
+    monkeypatch.setattr("wurk_django.worker.downtime.MAX_PAUSE_S", 0.1)
     monkeypatch.setattr("wurk_django.worker.scheduler.FALLBACK_WAIT_S", 0.1)
 
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 
 from ..clock import monotonic
 from ..config import MAX_BLOCKED_QUEUES, Capsule
+from ..connection import Redis
 from ..errors import MalformedPayload, RedisRefused, RedisUnavailable, WurkError
-from ..storage import queues
+from ..storage import processes, queues
 from ..storage.queues import Claimed, Lane
 from .blocks import Blocks, ClaimFailed
+from .downtime import Downtime
 from .holdings import Holdings
 from .lanes import Lanes
 from .work import Work
@@ -32,18 +34,27 @@ HOLD_S = 0.05  # a claimed job that was not started, and an acknowledgement that
 TEND_S = 0.015  # so often the tender looks while there is something to tend
 RECONCILE_S = 15.0
 UNCOVERED_S = 0.1  # pause between passes while more queues are served than can be waited on
-OUTAGE_PAUSE_S = 1.0
+BROKEN_PAUSE_S = 1.0  # nothing but queues of a wrong type is left
+CLOSE_S = 1.0  # for the leader to notice the end
 FULL_PAUSE_S = 0.25  # Redis refuses blocking claims while its memory is full; passes go on
 
 
 class Dispatcher:
     """Hands jobs to the threads of one capsule. Made by the manager; lives as long as the capsule works."""
 
-    def __init__(self, capsule: Capsule, index: int, report: Callable[[BaseException, str], None]) -> None:
+    def __init__(
+        self,
+        capsule: Capsule,
+        index: int,
+        report: Callable[[BaseException, str], None],
+        show_alive: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.capsule = capsule
         self._index = index
         self._options = capsule.config.options
         self._report = report
+        self._show_alive = show_alive  # beats if need be; tells how often the fleet thought this process dead
+        self._deaths: int | None = None
         self._lead = threading.Lock()  # held by the thread that passes for everybody or waits on the blocking claims
         self._passing = threading.Lock()  # held during a pass, while reconciling, and by a hard stop
         self._counting = threading.Lock()
@@ -56,10 +67,10 @@ class Dispatcher:
         self._job_s: float | None = None  # how long a job takes, smoothed
         self._lost_claim = False
         self._reconciled_at = monotonic()
-        self._down_since: float | None = None
+        self._downtime = Downtime(report)
         self._lanes = Lanes(capsule, index)
         self._pid = os.getpid()
-        self._blocks = Blocks(capsule.redis, self._options.fetch_block)
+        self._blocks = Blocks(capsule.claims, self._options.fetch_block)
         self._tending = threading.Event()
         self._tender = threading.Thread(target=self._tend, name=f"wurk-{capsule.name}-tender", daemon=True)
 
@@ -93,12 +104,17 @@ class Dispatcher:
     def flush(self) -> None:
         """Send every acknowledgement that is held. Raises RedisUnavailable or RedisRefused; then they are kept."""
         with self._passing:
-            self._send_acks()
+            self._send_acks(self.capsule.redis)
 
     @property
     def empty(self) -> bool:
         """Nothing claimed that was not acknowledged."""
         return not len(self._holdings)
+
+    @property
+    def _redis(self) -> Redis:
+        """Fails at once while jobs are taken: the next pass tries again. At the end there is no next pass."""
+        return self.capsule.redis if self._ended else self.capsule.claims
 
     # --- winding down ---------------------------------------------------------------------------------------------
 
@@ -112,7 +128,7 @@ class Dispatcher:
     def requeue_running(self, running: Sequence[Work]) -> int:
         """Give the jobs of a hard stop back, oldest next to run. Acks go first: a finished job must not run again."""
         with self._passing:
-            self._send_acks()
+            self._send_acks(self.capsule.redis)
             newest_first = sorted(running, key=lambda work: work.number, reverse=True)
             return queues.requeue(self.capsule.redis, [(work.lane, work.raw) for work in newest_first])
 
@@ -121,7 +137,7 @@ class Dispatcher:
         self._ended = True
         self._tending.set()
         self._blocks.wake()
-        if self._lead.acquire(timeout=OUTAGE_PAUSE_S):
+        if self._lead.acquire(timeout=CLOSE_S):
             self._blocks.destroy()
             self._lead.release()
 
@@ -132,6 +148,9 @@ class Dispatcher:
         if not self._parked or not self._done or self._ended:
             return None
         try:
+            self._prove_alive()
+            if self._lost_claim:  # the leader reconciles first
+                return None
             self._pass(1)
             return None if self._ended else self._ready.popleft()
         except (IndexError, RedisUnavailable, RedisRefused):
@@ -162,6 +181,9 @@ class Dispatcher:
     def _fill(self) -> None:
         """One step of the leader: reconcile if need be, pass, or wait. Errors are reported, never raised."""
         try:
+            if self._downtime.lasts:
+                processes.measure_rtt_us(self._redis)
+            self._prove_alive()
             if self._lost_claim or monotonic() - self._reconciled_at >= RECONCILE_S:
                 self._reconcile()
             lanes = self._pass(None)
@@ -173,7 +195,7 @@ class Dispatcher:
         except WurkError as error:
             self._meet(error)
         else:
-            self._recovered()
+            self._downtime.end()
 
     def _wait(self, lanes: Sequence[Lane]) -> None:
         if not lanes:
@@ -194,6 +216,19 @@ class Dispatcher:
         finally:
             self._parked = False
         self._accept(claimed)
+        self._prove_alive()
+
+    def _prove_alive(self) -> None:
+        """Beat before anything is claimed or started, if the last beat is too old, as after standing still.
+
+        Once the fleet thought us dead, what we hold may be others': nothing is started without a proof, so what is
+        ready goes back if it is ours still, and the next pass reconciles.
+        """
+        deaths = self._show_alive()
+        if self._deaths is not None and deaths != self._deaths:
+            self._lost_claim = True
+            self._give_back_ready()
+        self._deaths = deaths
 
     def _stop_waiting(self) -> None:
         """The last idle thread has a job: end the blocking claims, and give back at once what they still bring."""
@@ -219,7 +254,7 @@ class Dispatcher:
         with self._passing:
             lanes = self._lanes.in_order()
             if not lanes:
-                self._send_acks()
+                self._send_acks(self._redis)
                 return lanes
             count = min((wanted or self._idle) + self._ahead(), queues.MAX_CLAIM)
             first, limits = self._lanes.first_share(lanes, count)
@@ -229,11 +264,11 @@ class Dispatcher:
                 self._dispatch(rest, [missing] * len(rest), missing)
             return lanes
 
-    def _send_acks(self) -> None:
+    def _send_acks(self, redis: Redis) -> None:
         while self._done:
-            self._dispatch([], [], 0)
+            self._dispatch([], [], 0, redis)
 
-    def _dispatch(self, lanes: Sequence[Lane], limits: Sequence[int], wanted: int) -> int:
+    def _dispatch(self, lanes: Sequence[Lane], limits: Sequence[int], wanted: int, redis: Redis | None = None) -> int:
         """One script call; returns how many jobs were taken."""
         done = self._done
         sent: list[Work] = []
@@ -246,7 +281,7 @@ class Dispatcher:
             return 0
         acks = [work.ack() for work in sent]
         try:
-            claimed = queues.dispatch(self.capsule.redis, acks, lanes, limits, wanted, self._options)
+            claimed = queues.dispatch(redis or self._redis, acks, lanes, limits, wanted, self._options)
         except BaseException as error:
             done.extendleft(reversed(sent))
             if isinstance(error, RedisUnavailable) and lanes:
@@ -295,7 +330,7 @@ class Dispatcher:
 
     def _reconcile(self) -> None:
         """Find jobs in our private lists that nobody here holds, and give them back."""
-        redis, lanes = self.capsule.redis, self._lanes.all()
+        redis, lanes = self._redis, self._lanes.all()
         with self._passing:
             # After a lost answer numbers say nothing: an ack applied with it is held here still and hides a job.
             suspects = lanes if self._lost_claim else self._holdings.unaccounted(redis, lanes)
@@ -326,8 +361,9 @@ class Dispatcher:
             if self._ready and self._ready[0].claimed_at < monotonic() - (HOLD_S - 2 * TEND_S):
                 self._give_back_ready()
             oldest = self._done[0] if self._done else None
-            if oldest is not None and oldest is unsent and self._down_since is None:
-                self.flush()
+            if oldest is not None and oldest is unsent and not self._downtime.lasts:
+                with self._passing:
+                    self._send_acks(self._redis)
         except IndexError:  # started or acknowledged while we looked
             return None
         except WurkError as error:
@@ -346,7 +382,7 @@ class Dispatcher:
         if not unstarted:
             return
         try:
-            queues.requeue(self.capsule.redis, [(work.lane, work.raw) for work in unstarted])
+            queues.requeue(self._redis, [(work.lane, work.raw) for work in unstarted])
         except (RedisUnavailable, RedisRefused) as error:
             self._lost_claim = True  # they are not held below, so reconciling finds them
             self._report(error, "giving jobs back")
@@ -367,10 +403,7 @@ class Dispatcher:
             self._report(error, "a claim that was not read")
             return
         self._blocks.close()
-        if self._down_since is None:
-            self._down_since = monotonic()
-            self._report(error, "fetching")
-        self._pause(OUTAGE_PAUSE_S)
+        self._pause(self._downtime.meet(error))
 
     def _find_wrong_type(self, error: RedisRefused) -> None:
         with self._passing:
@@ -378,12 +411,7 @@ class Dispatcher:
                 self._dispatch([lane], [1], 1)
         if not self._lanes.some_put_aside:
             self._report(error, "waiting for jobs")
-            self._pause(OUTAGE_PAUSE_S)
-
-    def _recovered(self) -> None:
-        if self._down_since is not None:
-            log.info("Redis is back after %.1f s", monotonic() - self._down_since)
-            self._down_since = None
+            self._pause(BROKEN_PAUSE_S)
 
     def _pause(self, seconds: float) -> None:
         deadline = monotonic() + seconds
@@ -398,4 +426,4 @@ class Dispatcher:
         self._ready.clear()
         self._done.clear()
         self._blocks.close()
-        self._blocks = Blocks(self.capsule.redis, self._options.fetch_block)
+        self._blocks = Blocks(self.capsule.claims, self._options.fetch_block)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..clock import monotonic
 from ..component import Periodic
 from ..config import Config
 from ..connection import Argument
@@ -46,7 +48,14 @@ class Heartbeat:
         self._identity = identity.identity()
         self._started_at = time.time()
         self._info = ""
+        self._beat_at = -math.inf
+        self._deaths = 0
         self._loop = Periodic("heartbeat", self.beat, lambda: self._options.heartbeat_interval, config.report)
+
+    @property
+    def age_s(self) -> float:
+        """Time since Redis took a beat; infinite before the first."""
+        return monotonic() - self._beat_at
 
     def start(self) -> None:
         """Beat once before anything is claimed: a list without a living owner would be taken for an orphan's."""
@@ -68,18 +77,38 @@ class Heartbeat:
         self._tell_redis(self.flush_stats)
         _set_title(self._title())
         try:
-            rtt_us = self._measure_rtt()
-            answer = processes.beat(
-                self._config.redis,
-                self._identity,
-                self._fields(rtt_us),
-                self._busy.rows(),
-                self._options.heartbeat_ttl,
-                for_older=self._options.wire_timestamps == "seconds",
-            )
+            answer = self._write()
         except (RedisUnavailable, RedisRefused) as error:
             self._config.report(error, "heartbeat")
             return
+        self._follow(answer)
+
+    def show_alive(self) -> int:
+        """Beat at once if the fleet may think this process dead. Returns how often it has thought so.
+
+        Asked before jobs are claimed: a process that stood still must not hold jobs that others take for an orphan's.
+        Raises RedisUnavailable or RedisRefused when the beat failed.
+        """
+        if self.age_s >= self._options.heartbeat_ttl:
+            self._follow(self._write())
+        return self._deaths
+
+    def _write(self) -> processes.Beat:
+        sent_at = monotonic()  # the time to live counts from before the answer
+        rtt_us = self._measure_rtt()
+        answer = processes.beat(
+            self._config.redis,
+            self._identity,
+            self._fields(rtt_us),
+            self._busy.rows(),
+            self._options.heartbeat_ttl,
+            for_older=self._options.wire_timestamps == "seconds",
+        )
+        self._beat_at = sent_at
+        self._deaths += not answer.known
+        return answer
+
+    def _follow(self, answer: processes.Beat) -> None:
         if not answer.known:
             self._config.hooks.fire("heartbeat", self._config.report)
         self._config.hooks.fire("beat", self._config.report)
@@ -113,7 +142,7 @@ class Heartbeat:
             "beat": time.time(),
             "rtt_us": rtt_us,
             "quiet": "true" if self._quiet else "false",
-            "rss": _rss_kb(),
+            "rss": rss_kb(),
         }
 
     def _make_info(self) -> str:
@@ -161,10 +190,10 @@ class Heartbeat:
         try:
             write()
         except (RedisUnavailable, RedisRefused) as error:
-            log.warning("Redis did not take what this process had to tell: %s", error)
+            self._config.report(error, "telling Redis")
 
 
-def _rss_kb() -> int:
+def rss_kb() -> int:
     """Resident memory in KB; 0 where the system does not tell."""
     try:
         text = Path("/proc/self/status").read_text()

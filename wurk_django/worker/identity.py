@@ -21,9 +21,9 @@ def host() -> str:
     return (os.environ.get("DYNO") or socket.gethostname()).replace("|", "-")
 
 
-def identity() -> str:
-    """The name of this process in the process set."""
-    return f"{host()}:{os.getpid()}:{NONCE}"
+def identity(pid: int | None = None) -> str:
+    """The name of this process in the process set, or of another one of its tree."""
+    return f"{host()}:{pid or os.getpid()}:{NONCE}"
 
 
 def private_list(queue_name: str, capsule: int) -> str:

@@ -80,6 +80,6 @@ class Lanes:
         generation = queues.pause_generation()
         if generation == self._generation and now - self._paused_at < PAUSED_CACHE_S:
             return
-        self._paused = queues.paused(self._capsule.redis)  # the value first, then what says that it is fresh
+        self._paused = queues.paused(self._capsule.claims)  # the value first, then what says that it is fresh
         self._paused_at = now
         self._generation = generation

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
 
 from ..clock import monotonic
 from ..config import Capsule
@@ -13,20 +15,30 @@ from .event_loop import EventLoop
 from .processor import Processor
 from .runner import Runner
 
+LOOK_S = 0.25  # how soon a wait for running jobs notices that it has less time
 UNWIND_S = 3.0  # what an interrupted job has for its `finally` blocks
 
 
 class Manager:
     """Made by the launcher for each capsule; its threads end in `stop`."""
 
-    def __init__(self, capsule: Capsule, index: int, busy: Busy, tally: Tally, loop: EventLoop) -> None:
+    def __init__(
+        self,
+        capsule: Capsule,
+        index: int,
+        busy: Busy,
+        tally: Tally,
+        loop: EventLoop,
+        show_alive: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.capsule = capsule
-        self.dispatcher = Dispatcher(capsule, index, capsule.config.report)
+        self.dispatcher = Dispatcher(capsule, index, capsule.config.report, show_alive)
         self._runner = Runner(capsule, busy, loop)
         self._tally = tally
         self._mutex = threading.Lock()
         self._stopping = False
         self._started = 0
+        self._deadline = math.inf
         self._processors: list[Processor] = []
 
     def start(self) -> None:
@@ -45,8 +57,9 @@ class Manager:
     def stop(self, deadline: float) -> None:
         """Wait for running jobs until `deadline` (monotonic), then give them back and interrupt them."""
         self.quiet()
-        for processor in self._alive():
-            processor.join(max(deadline - monotonic(), 0))
+        self.hurry(deadline)
+        while (late := self._alive()) and (left_s := self._deadline - monotonic()) > 0:
+            late[0].join(min(left_s, LOOK_S))
         if self._alive():
             self._hard_stop()
         try:
@@ -54,6 +67,10 @@ class Manager:
         except (RedisUnavailable, RedisRefused) as error:
             self.capsule.config.report(error, "acknowledging the last jobs")  # they stay private; the reaper finds them
         self.dispatcher.close()
+
+    def hurry(self, deadline: float) -> None:
+        """Wait no longer than this for running jobs, in a stop that is under way or still to come."""
+        self._deadline = min(self._deadline, deadline)
 
     @property
     def idle(self) -> bool:

@@ -27,15 +27,21 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
     return False
 
 
-def watchdog(
-    report: Callable[[BaseException, str], None], environment: Mapping[str, str] = os.environ
-) -> Periodic | None:
-    """The loop that pets the watchdog, or None when systemd does not ask this process for it."""
+def watchdog_period_s(environment: Mapping[str, str] = os.environ) -> float | None:
+    """How often systemd wants to hear that this process is alive; None when it does not ask this process."""
     text = environment.get("WATCHDOG_USEC", "")
     pid = environment.get("WATCHDOG_PID")
     if not text.isdecimal() or int(text) <= 0 or (pid and pid != str(os.getpid())):
         return None
     period_s = int(text) / 2_000_000
-    if period_s < SHORTEST_PERIOD_S / 2:
+    return period_s if period_s >= SHORTEST_PERIOD_S / 2 else None
+
+
+def watchdog(
+    report: Callable[[BaseException, str], None], environment: Mapping[str, str] = os.environ
+) -> Periodic | None:
+    """The loop that pets the watchdog, or None when systemd does not ask this process for it."""
+    period_s = watchdog_period_s(environment)
+    if period_s is None:
         return None
     return Periodic("watchdog", lambda: notify("WATCHDOG=1", environment), lambda: period_s, report)

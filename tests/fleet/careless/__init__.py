@@ -1,0 +1,1 @@
+"""A careless Django project: importing it opens connections to Redis and to the database."""
