@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .. import keys
-from ..config import Options
+from .. import clock, keys
+from ..config import ALONE, Options, Replication
 from ..connection import Redis, Session, pack
-from ..errors import RedisRefused
+from ..errors import MalformedPayload, RedisRefused, RedisUnavailable
 from ..script import Script
-from ..wire import MAX_CLAIM_BYTES
+from ..wire import MAX_CLAIM_BYTES, decode, read_time
 
 MAX_CLAIM = 100  # jobs a dispatch call may take
 MAX_ACKS = 500  # acks a dispatch call may carry; two keys each
@@ -56,22 +56,61 @@ class Claimed(NamedTuple):
     payload: bytes | None
 
 
+class Summary(NamedTuple):
+    """One queue from outside. `latency_s` is the age of the job that has waited longest, 0 when there is none."""
+
+    name: str
+    size: int
+    latency_s: float
+    paused: bool
+
+
 def public_key(name: str) -> str:
     """The key of a queue's list."""
     return keys.queue(name)
 
 
-def push(redis: Redis, payloads: Mapping[str, Sequence[bytes]]) -> None:
+def push(
+    redis: Redis,
+    payloads: Mapping[str, Sequence[bytes]],
+    replication: Replication = ALONE,
+    pushed: list[str] | None = None,
+) -> int:
     """Put jobs at the producing end of their queues, the first to run first. One round trip, not atomic.
 
-    Never sent twice: raises RedisUnavailable when the answer was lost, and then the jobs may be there.
-    Wire: SADD queues, LPUSH queue:<name>. Sidekiq 8.1, lib/sidekiq/client.rb, raw_push.
+    Never sent twice: raises RedisUnavailable when the answer was lost, and then the jobs may be there. `pushed`
+    learns the names of the queues that have their jobs for certain, also when this raises. Returns how many replicas
+    have confirmed, if that was asked for; 0 too when only their answer was lost.
+    Wire: SADD queues, LPUSH queue:<name>. Sidekiq 8.1, lib/sidekiq/client.rb, raw_push. WAIT is told of everything
+    that its connection wrote before.
     """
     packed = pack("SADD", keys.QUEUES, *payloads) + b"".join(
         pack("LPUSH", keys.queue(name), *raws) for name, raws in payloads.items()
     )
     count = 1 + len(payloads)
-    redis.run(lambda session: _raise_refusal(session.pipeline_packed(packed, count)))
+    if replication.replicas:
+        packed += pack("WAIT", replication.replicas, int(replication.timeout_s * 1000))
+    replies: list[Any] = []
+
+    def block(session: Session) -> None:
+        replies.clear()
+        session.pipeline_packed(packed, count + bool(replication.replicas), replies)
+        _raise_refusal(replies[:count])
+
+    try:
+        redis.run(block)
+    except RedisUnavailable:
+        if not replication.replicas or len(_applied(replies)) < count:
+            raise  # else only the answer of WAIT is missing: the jobs are there
+    finally:
+        if pushed is not None:
+            pushed += [name for name, reply in zip(payloads, replies[1:], strict=False) if _applied([reply])]
+    return confirmed(replies[count:])
+
+
+def confirmed(replies: Sequence[Any]) -> int:
+    """What WAIT answered: the replicas that have everything; 0 when it was refused, lost or not asked."""
+    return replies[0] if replies and isinstance(replies[0], int) else 0
 
 
 def dispatch(
@@ -145,10 +184,73 @@ def pause_generation() -> int:
     return _changes.count
 
 
+def is_paused(redis: Redis, name: str) -> bool:
+    """May nobody claim from this queue just now?"""
+    return bool(redis.execute("SISMEMBER", keys.PAUSED, name, idempotent=True))
+
+
 def paused(redis: Redis) -> frozenset[str]:
     """The names of the queues that nobody may claim from. Wire: set `paused`, Sidekiq Pro."""
     members = redis.execute("SMEMBERS", keys.PAUSED, idempotent=True)
     return frozenset(member.decode("utf-8", "replace") for member in members)
+
+
+def summaries(redis: Redis, limit: int | None = None) -> list[Summary]:
+    """Every queue that was ever pushed to, by name. Beyond `limit` the age of the oldest job is not asked for."""
+    paused_names, members = redis.pipeline([("SMEMBERS", keys.PAUSED), ("SMEMBERS", keys.QUEUES)], idempotent=True)
+    _raise_refusal([paused_names, members])
+    names = sorted(members)
+    lists = [keys.QUEUE_PREFIX.encode() + name for name in names]
+    lengths = redis.pipeline([("LLEN", key) for key in lists], idempotent=True)
+    oldest = redis.pipeline([("LINDEX", key, -1) for key in lists[:limit]], idempotent=True)
+    oldest += [None] * (len(names) - len(oldest))
+    now_s = clock.now_s()
+    return [
+        Summary(
+            name.decode("utf-8", "replace"),
+            size if isinstance(size, int) else 0,
+            _age_s(raw, now_s),
+            name in paused_names,
+        )
+        for name, size, raw in zip(names, lengths, oldest, strict=True)
+    ]
+
+
+def names(redis: Redis) -> list[str]:
+    """Every queue that was ever pushed to, by name."""
+    members = redis.execute("SMEMBERS", keys.QUEUES, idempotent=True)
+    return sorted(member.decode("utf-8", "replace") for member in members)
+
+
+def size(redis: Redis, name: str) -> int:
+    """How many jobs wait in a queue."""
+    number: int = redis.execute("LLEN", keys.queue(name), idempotent=True)
+    return number
+
+
+def latency_s(redis: Redis, name: str) -> float:
+    """The age of the job that has waited longest, 0 when there is none."""
+    return _age_s(redis.execute("LINDEX", keys.queue(name), -1, idempotent=True), clock.now_s())
+
+
+def page(redis: Redis, name: str, first: int, count: int, *, oldest_first: bool = False) -> tuple[int, list[bytes]]:
+    """How many jobs wait, and `count` of them from place `first` on: newest first, or the next to run first."""
+    last = first + count - 1
+    place = (-last - 1, -first - 1) if oldest_first else (first, last)
+    total, payloads = redis.transaction(
+        [("LLEN", keys.queue(name)), ("LRANGE", keys.queue(name), *place)], idempotent=True
+    )
+    return total, payloads[::-1] if oldest_first else payloads
+
+
+def remove(redis: Redis, name: str, payload: bytes) -> bool:
+    """Delete one waiting job by its exact bytes. False: it was not there. Not sent twice: its bytes may be, too."""
+    return bool(redis.execute("LREM", keys.queue(name), 1, payload))
+
+
+def clear(redis: Redis, name: str) -> None:
+    """Delete a queue with its jobs, and forget its name until the next push."""
+    redis.transaction([("UNLINK", keys.queue(name)), ("SREM", keys.QUEUES, name)])
 
 
 def unfinished(redis: Redis, lanes: Sequence[Lane]) -> int:
@@ -181,7 +283,24 @@ def connection_id(session: Session) -> int:
     return number
 
 
+def _applied(replies: Sequence[Any]) -> list[Any]:
+    return [reply for reply in replies if not isinstance(reply, RedisRefused)]
+
+
 def _raise_refusal(replies: Sequence[Any]) -> None:
     for reply in replies:
         if isinstance(reply, RedisRefused):
             raise reply
+
+
+def _age_s(raw: Any, now_s: float) -> float:
+    """How long a payload has waited; 0 for what tells no time, or one that is still to come."""
+    if not isinstance(raw, bytes):
+        return 0.0
+    try:
+        payload = decode(raw)
+    except MalformedPayload:
+        return 0.0
+    fields = payload if isinstance(payload, dict) else {}
+    since = read_time(fields.get("enqueued_at")) or read_time(fields.get("created_at"))
+    return max(now_s - since, 0.0) if since else 0.0

@@ -33,6 +33,12 @@ def inspect(redis: Redis) -> Server:
     )
 
 
+def now_s(redis: Redis) -> float:
+    """The time by the clock of Redis."""
+    seconds, micros = redis.execute("TIME", idempotent=True)
+    return int(seconds) + int(micros) / 1_000_000
+
+
 def _fields(info: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
     return {name: value.strip() for name, _, value in lines}

@@ -7,18 +7,20 @@ import logging
 import os
 import sys
 import threading
-from argparse import ArgumentTypeError
+from argparse import SUPPRESS, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import autoreload
 from django.utils.module_loading import import_string
 
-from wurk_django import conf
+from wurk_django import commands, conf
 from wurk_django.config import Config
 from wurk_django.errors import ConfigurationError, WurkError
-from wurk_django.worker import boot, job_log, process
+from wurk_django.worker import boot, fleet, job_log, process
 from wurk_django.worker.launcher import Launcher
+
+log = logging.getLogger("wurk")
 
 
 class Command(BaseCommand):
@@ -32,21 +34,34 @@ class Command(BaseCommand):
             "-q", "--queue", action="append", metavar="NAME[,WEIGHT]", help="a queue to serve; repeat for more"
         )
         parser.add_argument("-c", "--concurrency", type=_at_least_one, metavar="N", help="threads")
-        parser.add_argument("-p", "--processes", type=_at_least_one, metavar="N", help="worker processes")
+        parser.add_argument("-p", "--processes", type=_processes, metavar="N", help="worker processes, or auto")
         parser.add_argument("-t", "--timeout", type=_at_least_one, metavar="SECONDS", help="for running jobs at a stop")
         parser.add_argument("-e", "--environment", metavar="NAME", help="name of the environment, for display")
         parser.add_argument("--burst", action="store_true", help="work until the queues are empty, then exit")
         parser.add_argument("--reload", action="store_true", help="restart when code changes (development)")
         parser.add_argument("--demo", action="store_true", help="run the project's demo (WURK['DEMO'])")
         parser.add_argument("--once", action="store_true", help="with --demo: end when the demo's workload is done")
+        words = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="to look at and steer a fleet")
+        for name, subcommand in commands.ALL.items():
+            inner = words.add_parser(name, help=subcommand.help, description=subcommand.help)
+            subcommand.add_arguments(inner)
+            for option in ("--settings", "--pythonpath"):  # read by manage.py, wherever they stand
+                inner.add_argument(option, default=SUPPRESS, help=SUPPRESS)
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
-            code = self._run(options)
+            code = self._run_subcommand(options) if options["subcommand"] else self._run(options)
         except WurkError as error:
             raise CommandError(str(error), returncode=process.EXIT_FAILED) from error
         if code:
             sys.exit(code)
+
+    def _run_subcommand(self, options: dict[str, Any]) -> int:
+        config = conf.load()
+        try:
+            return commands.ALL[options["subcommand"]].run(config, options, self.stdout.write)
+        finally:
+            config.reset_redis_pools()
 
     def _run(self, options: dict[str, Any]) -> int:
         if options["once"] and not options["demo"]:
@@ -56,25 +71,29 @@ class Command(BaseCommand):
         config = self._config(options)
         job_log.configure(config.options, _log_level(options["verbosity"]))
         if options["reload"]:
+            if (options["processes"] or 1) != 1:
+                raise ConfigurationError("--reload is for development and runs one process; leave -p away")
             autoreload.run_with_reloader(lambda: _run_reloadable(config))
             return process.EXIT_OK
-        return process.run(config, burst=options["burst"])
+        slots = conf.load_slots(self._given(options))
+        if slots and any(os.environ.get(name) for name in fleet.VARIABLES):
+            log.warning("WURK['TOPOLOGY'] says how many processes there are; the environment is not asked")
+        count = len(slots) or fleet.process_count(options["processes"] or conf.read().get("PROCESSES"))
+        if count > 1:
+            return fleet.run(config, count, slots=slots, burst=options["burst"])
+        return process.run(slots[0] if slots else config, burst=options["burst"])
 
     def _config(self, options: dict[str, Any]) -> Config:
-        given = {
+        return conf.load(self._given(options))
+
+    def _given(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {
             "QUEUES": options["queue"],
             "CONCURRENCY": options["concurrency"],
             "PROCESSES": options["processes"],
             "TIMEOUT": options["timeout"],
             "ENVIRONMENT": options["environment"],
         }
-        processes = options["processes"] or conf.read().get("PROCESSES", 1)
-        if processes != 1:
-            raise ConfigurationError(
-                f"this version runs one process, not {processes}; start `manage.py wurk` once for each and let your"
-                " process manager keep them alive"
-            )
-        return conf.load(given)
 
     def _demo(self, options: dict[str, Any]) -> int:
         path = conf.read().get("DEMO")
@@ -102,6 +121,10 @@ def _log_level(verbosity: int) -> int:
     if verbosity > 1 or os.environ.get("DEBUG_INVOCATION") == "1":
         return logging.DEBUG
     return logging.INFO if verbosity == 1 else logging.WARNING
+
+
+def _processes(text: str) -> int | str:
+    return text if text == "auto" else _at_least_one(text)
 
 
 def _at_least_one(text: str) -> int:
