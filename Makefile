@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+SECONDS ?= 120
 
-.PHONY: setup demo test check bench bench-quick oracles wheel clean
+.PHONY: setup demo test check bench bench-quick storm crash mutants oracles wheel clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +31,15 @@ bench: setup
 
 bench-quick: setup
 	$(BIN)/python -m bench.run --quick $(ARGS)
+
+storm: setup
+	$(BIN)/python -m tests.storm $(if $(SEED),--seed $(SEED)) --seconds $(SECONDS) $(ARGS)
+
+crash: setup
+	$(BIN)/python -m tests.enumerator $(or $(ARGS),--share 4000)
+
+mutants: setup
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 oracles: setup
 	$(BIN)/python -m tests.oracles $(ARGS)

@@ -184,7 +184,7 @@ class Stage:
 
     def check_keys(self) -> None:
         """No key without a time to live is left behind but those that may stay (safety.md, after the fault matrix)."""
-        stay = {"queues", "processes", "stat:processed", "stat:failed", "dead"}
+        stay = {"queues", "processes", "stat:processed", "stat:failed", "dead", "leader-token"}
         left = [key.decode() for key in self.redis.scan_iter() if self.redis.ttl(key) == -1]
         assert set(left) <= stay, f"left without a time to live: {sorted(set(left) - stay)}"
 

@@ -79,7 +79,3 @@ def test_a_wrong_setting_is_named_and_nothing_is_claimed(stage: Stage) -> None:
     assert "'CONCURENCY'" in message
     assert "'CONCURRENCY'" in message
     assert stage.where(jid) == ["queue:default"]
-
-
-def test_more_than_one_process_is_refused_by_this_version(stage: Stage) -> None:
-    assert "one process" in message_of(stage.worker(flags=["-p", "2"]))

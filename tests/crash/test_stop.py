@@ -87,9 +87,10 @@ def test_a_stop_does_not_wait_for_a_claim_that_it_has_overtaken(stage: Stage) ->
         worker.send(signal.SIGTERM)
         time.sleep(0.3)  # the request to end the wait arrives before the wait itself
 
-    stage.proxy.on(named("BLMOVE"), Before(stop_first))
+    waits = stage.proxy.on(named("BLMOVE"), Before(stop_first))
+    eventually(lambda: waits.hits, 15)
 
-    assert worker.wait(2) == 0
+    assert worker.wait(4) == 0
 
 
 @pytest.mark.oracle("reports:P03")

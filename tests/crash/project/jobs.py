@@ -96,6 +96,17 @@ class Flaky(Job, name="Flaky"):
             raise RuntimeError("the first run fails")
 
 
+@job(name="FailAt")
+def fail_at(gate: str) -> None:
+    """Fails at its first run, when the test opens the gate."""
+    if not is_first(note_here("start")):
+        note_here("end")
+        return
+    wait_for(gate)
+    note_here("fail")
+    raise RuntimeError("the first run fails")
+
+
 @job(name="Doomed", retry=0)
 def doomed() -> None:
     """Fails, and goes to the dead set."""

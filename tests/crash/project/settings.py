@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from functools import partial
+
+if "CRASH_CLOCK_S" in os.environ:  # a wall clock that is wrong by so many seconds; the monotonic one is right
+    time.time = partial(lambda now, off_s: now() + off_s, time.time, float(os.environ["CRASH_CLOCK_S"]))
 
 SECRET_KEY = "crash"
 USE_TZ = True
