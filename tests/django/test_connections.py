@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 import redis as redis_py
+from asgiref.sync import sync_to_async
 from django.db import connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from tests.django.conftest import Configure
 from wurk_django import Job, current_job, database, job
@@ -234,7 +237,7 @@ def bench(configure: Configure) -> Iterator[Bench]:
 
 
 @pytest.mark.usefixtures("alive")
-@pytest.mark.oracle("reports:P26")
+@pytest.mark.oracle("reports:P26", "safety:C15")
 def test_after_an_idle_night_the_next_job_succeeds_on_its_first_attempt(
     bench: Bench, redis: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,3 +331,46 @@ def test_a_job_that_pushes_inside_atomic_waits_for_its_commit(bench: Bench, redi
 
     push.perform_async()
     assert bench.wait_for(1) == [[0, 1]]
+
+
+@pytest.mark.oracle("reports:P27")
+def test_twenty_threads_open_at_most_a_connection_each_and_keep_no_queries(
+    configure: Configure, settings: Any, redis: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DEBUG = True
+    monkeypatch.setitem(connections.settings["file"], "CONN_MAX_AGE", 60)
+    opened: list[str] = []
+    kept: list[int] = []
+
+    def note(sender: object, connection: BaseDatabaseWrapper, **_signal: Any) -> None:
+        opened.append(threading.current_thread().name)
+
+    @job(name="connections.touch")
+    def touch() -> None:
+        select()
+        kept.append(len(connections["file"].queries_log))
+
+    @job(name="connections.atouch")
+    async def atouch() -> None:
+        await sync_to_async(select)()
+        kept.append(0)
+
+    bench = Bench(configure(**{**QUICK, "CONCURRENCY": 20}))
+    connection_created.connect(note)
+    try:
+        bench.launcher.start()
+        touch.perform_bulk([[]] * 400)
+        atouch.perform_bulk([[]] * 200)
+        deadline = time.monotonic() + 60
+        while len(kept) < 600 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        connection_created.disconnect(note)
+        bench.launcher.stop()
+        connections.close_all()
+
+    assert len(kept) == 600
+    assert max(kept) <= 1, "the queries of one job"
+    threads = {name for name in opened if name.startswith("wurk-")}
+    assert len([name for name in opened if name in threads]) == len(threads) <= 20
+    assert len(opened) <= 20 + 21, "and those of the helpers in which the async ones wait"

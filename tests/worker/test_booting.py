@@ -108,3 +108,16 @@ def test_a_second_process_with_the_same_identity_is_refused(redis: redis_py.Redi
 
     with pytest.raises(ConfigurationError, match="alive already"):
         process.run(rig.config())
+
+
+@pytest.mark.oracle("safety:C10")
+def test_a_process_that_is_named_like_a_living_one_refuses_to_start(redis: redis_py.Redis, rig: Rig) -> None:
+    config = rig.config()
+    config.freeze()
+    redis.sadd("processes", identity.identity())
+    redis.hset(identity.identity(), "info", "{}")
+    with pytest.raises(ConfigurationError, match=r"a process named .* is alive already"):
+        process.check(config)
+
+    redis.delete(identity.identity())
+    process.check(config)
