@@ -20,6 +20,7 @@ WURK = {
     "HEARTBEAT_TTL": 2,
     "REAPER_INTERVAL": 1,
     "REAPER_GRACE": 1,
+    "POISON_LIMIT": 1000,  # the kills come from outside: none of the jobs is to blame
     "SCHEDULER_INITIAL_WAIT": 0,
     "POLL_INTERVAL_AVERAGE": 0.2,
     "DEATH_HANDLERS": ["tests.crash.project.jobs.on_death"],
